@@ -1,0 +1,56 @@
+# Tests have the names of what they test. Core tests also run under the sanitizers.
+include(GoogleTest)
+
+add_executable(test_worker tests/worker_main.cpp)
+target_link_libraries(test_worker PRIVATE feedrate_core feedrate_warnings)
+
+set(core_tests
+  tests/spec_test.cpp
+  tests/dataset_test.cpp
+  tests/loader_test.cpp
+  tests/worker_pool_test.cpp
+  tests/staging_test.cpp
+  tests/device_test.cpp
+  tests/device_sim_test.cpp
+  tests/profile_test.cpp
+  tests/schedule_test.cpp
+  tests/report_test.cpp
+  tests/ladder_test.cpp
+)
+add_executable(core_tests ${core_tests})
+target_include_directories(core_tests PRIVATE tests fixtures)
+target_link_libraries(core_tests PRIVATE feedrate_core GTest::gtest_main GTest::gmock
+                                         nlohmann_json::nlohmann_json feedrate_warnings)
+target_compile_definitions(core_tests PRIVATE
+  FEEDRATE_TEST_WORKER="$<TARGET_FILE:test_worker>"
+  FEEDRATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+add_dependencies(core_tests test_worker)
+gtest_discover_tests(core_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120)
+
+if(FEEDRATE_TORCH)
+  add_executable(torch_tests
+    tests/dataset_randn_test.cpp
+    tests/resnet18_test.cpp
+    tests/step_test.cpp
+    tests/device_torch_test.cpp
+  )
+  target_include_directories(torch_tests PRIVATE tests)
+  target_link_libraries(torch_tests PRIVATE feedrate_torch GTest::gtest_main GTest::gmock
+                                            nlohmann_json::nlohmann_json feedrate_warnings)
+  target_compile_definitions(torch_tests PRIVATE FEEDRATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(torch_tests DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
+endif()
+
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  add_test(NAME python_scripts
+           COMMAND ${Python3_EXECUTABLE} -m unittest discover -s ${PROJECT_SOURCE_DIR}/tests/python)
+  set_tests_properties(python_scripts PROPERTIES TIMEOUT 600)
+  if(FEEDRATE_TORCH)
+    # The program as its users call it: rows, result files, bad input, Ctrl-C.
+    add_test(NAME bench_cli
+             COMMAND ${Python3_EXECUTABLE} -m unittest discover -s ${PROJECT_SOURCE_DIR}/tests/cli)
+    set_tests_properties(bench_cli PROPERTIES TIMEOUT 900
+                         ENVIRONMENT "FEEDRATE_BENCH=$<TARGET_FILE:bench>")
+  endif()
+endif()
