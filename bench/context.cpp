@@ -1,0 +1,231 @@
+#include "context.hpp"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cctype>
+#include <feedrate_revision.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "text.hpp"
+
+namespace feedrate {
+namespace {
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// The value behind "key   : value" in a file of /proc.
+std::string proc_value(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (line.starts_with(key) && colon != std::string::npos) {
+      const std::size_t value = line.find_first_not_of(" \t", colon + 1);
+      return value == std::string::npos ? "" : line.substr(value);
+    }
+  }
+  return "";
+}
+
+std::string cpu_model() {
+  const std::string model = proc_value("/proc/cpuinfo", "model name");
+  return model.empty() ? "unknown" : model;
+}
+
+int usable_cores() { return Spec{.loader = LoaderKind::kThreads}.worker_count(); }
+
+std::string numa_nodes() {
+  int nodes = 0;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
+    const std::string name = entry.path().filename();
+    nodes += name.starts_with("node") && name.size() > 4 && std::isdigit(name[4]) != 0 ? 1 : 0;
+  }
+  return std::to_string(nodes);
+}
+
+std::string memory_GB() {
+  const std::string text = proc_value("/proc/meminfo", "MemTotal");
+  std::istringstream stream(text);
+  double kib = 0;
+  stream.imbue(std::locale::classic());
+  stream >> kib;
+  return fixed(kib * 1024 * 1e-9, 1);
+}
+
+// How many cores' time the container may use; empty: as many as it has.
+std::string quota_cores() {
+  std::istringstream stream(first_line("/sys/fs/cgroup/cpu.max"));
+  stream.imbue(std::locale::classic());
+  double quota_us = 0;
+  double period_us = 0;
+  return stream >> quota_us >> period_us && period_us > 0 ? fixed(quota_us / period_us, 2) : "";
+}
+
+std::string kernel() {
+  utsname name{};
+  return uname(&name) == 0 ? std::string(name.sysname) + " " + name.release + " " + name.machine
+                           : "unknown";
+}
+
+std::string compiler() {
+#if defined(__clang__)
+  return __VERSION__;
+#else
+  return "GCC " __VERSION__;
+#endif
+}
+
+std::string command_line(int argc, const char* const* argv) {
+  std::string text;
+  for (int i = 0; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const bool plain = !arg.empty() && arg.find_first_of(" \t\n'\"\\$*?|&;<>()[]{}!#~`") ==
+                                           std::string::npos;
+    text += (i == 0 ? "" : " ") + (plain ? arg : "'" + arg + "'");
+  }
+  return text;
+}
+
+// Samples that `threads` threads make together, GB (1e9 bytes) a second.
+double randn_GBps(const DatasetTable& datasets, int threads) {
+  constexpr BatchShape kInCache{.batch = 1, .image = 64};
+  constexpr TimeNs kDuration = 50'000'000;
+  std::atomic<int> ready = 0;
+  std::atomic<bool> go = false;
+  std::vector<double> GBps(static_cast<std::size_t>(threads));
+  std::vector<std::thread> pool;
+  for (double& rate : GBps) {
+    pool.emplace_back([&] {
+      const auto dataset = make_dataset(datasets, "randn", kInCache, DatasetPlace::kWorker);
+      std::vector<std::uint64_t> words(kInCache.image_bytes() / sizeof(std::uint64_t));
+      const auto image = std::as_writable_bytes(std::span(words));
+      dataset->fill(0, image);
+      ++ready;
+      while (!go) {
+        std::this_thread::yield();
+      }
+      const TimeNs begin = monotonic_now();
+      TimeNs end = begin;
+      std::int64_t made = 0;
+      for (; end < begin + kDuration; end = monotonic_now()) {
+        dataset->fill(++made, image);
+      }
+      rate = static_cast<double>(made) * static_cast<double>(image.size()) / to_s(end - begin) *
+             1e-9;
+    });
+  }
+  while (ready < threads) {
+    std::this_thread::yield();
+  }
+  go = true;
+  double sum = 0;
+  for (std::size_t i = 0; i < pool.size(); ++i) {
+    pool[i].join();
+    sum += GBps[i];
+  }
+  return sum;
+}
+
+}  // namespace
+
+bool debug_build() {
+#if defined(NDEBUG) && defined(__OPTIMIZE__)
+  return false;
+#else
+  return true;
+#endif
+}
+
+std::string version_text() {
+  return "feedrate " FEEDRATE_VERSION " (" + std::string(kGitRevision) + ")";
+}
+
+ContextList program_context(int argc, const char* const* argv) {
+  ContextList context{
+      {"feedrate.version", FEEDRATE_VERSION},
+      {"feedrate.git_revision", std::string(kGitRevision)},
+      {"feedrate.build_type", FEEDRATE_BUILD_TYPE},
+      {"feedrate.compiler", compiler()},
+      {"feedrate.command_line", command_line(argc, argv)},
+  };
+  if (debug_build()) {
+    context.emplace_back("feedrate.warning", "debug build: its times mean nothing");
+  }
+  return context;
+}
+
+ContextList host_context() {
+  ContextList context{
+      {"feedrate.cpu", cpu_model()},
+      {"feedrate.cores_usable", std::to_string(usable_cores())},
+      {"feedrate.cores", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
+      {"feedrate.numa_nodes", numa_nodes()},
+      {"feedrate.memory_GB", memory_GB()},
+      {"feedrate.kernel", kernel()},
+      {"feedrate.huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
+  };
+  if (const std::string quota = quota_cores(); !quota.empty()) {
+    context.emplace_back("feedrate.cores_quota", quota);
+  }
+  return context;
+}
+
+ContextList device_context(const DeviceInfo& info) {
+  ContextList context{
+      {"feedrate.device", info.name},
+      {"feedrate.simulated", info.simulated ? "true" : "false"},
+  };
+  for (const auto& [key, value] : info.context) {
+    context.emplace_back("feedrate." + key, value);
+  }
+  return context;
+}
+
+ContextList cpu_rate_context(const DatasetTable& datasets) {
+  const int cores = usable_cores();
+  return {{"feedrate.randn_1_thread_GBps", fixed(randn_GBps(datasets, 1), 3)},
+          {"feedrate.randn_all_cores_GBps", fixed(randn_GBps(datasets, cores), 3)}};
+}
+
+// --- StealTime -----------------------------------------------------------------------------------
+
+StealTime::StealTime() : start_(read()) {}
+
+// The first line of /proc/stat: "cpu", then user, nice, system, idle, iowait, irq, softirq, steal;
+// guest times behind them are in user's already.
+StealTime::Jiffies StealTime::read() {
+  constexpr int kSteal = 7;
+  std::istringstream stream(first_line("/proc/stat"));
+  stream.imbue(std::locale::classic());
+  std::string cpu;
+  stream >> cpu;
+  Jiffies jiffies;
+  double value = 0;
+  for (int i = 0; i <= kSteal && stream >> value; ++i) {
+    jiffies.all += value;
+    jiffies.steal = i == kSteal ? value : 0;
+  }
+  return jiffies;
+}
+
+ContextList StealTime::context() const {
+  const Jiffies end = read();
+  const double all = end.all - start_.all;
+  return {{"feedrate.steal_percent",
+           all > 0 ? fixed((end.steal - start_.steal) / all * 100, 2) : "unknown"}};
+}
+
+}  // namespace feedrate

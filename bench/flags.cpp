@@ -1,0 +1,358 @@
+#include "flags.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <type_traits>
+
+#include "feedrate/error.hpp"
+#include "feedrate/profile.hpp"
+#include "feedrate/report.hpp"
+#include "text.hpp"
+
+namespace feedrate {
+namespace {
+
+struct NamedHelp {
+  std::string_view name;
+  std::string_view help;
+};
+
+struct Flag {
+  std::string name;   // without the dashes
+  std::string value;  // what --help calls it; empty: a switch, on when it stands alone
+  std::string help;
+  std::vector<NamedHelp> choices;
+  std::function<void(Options&, const std::string&)> take;
+};
+
+UsageError bad_value(const std::string& flag, const std::string& text, const std::string& right) {
+  return UsageError("--" + flag + "=" + text + ": must be " + right);
+}
+
+int number(const std::string& flag, const std::string& text, const Range& range) {
+  if (!range.zero.empty() && text == range.zero) {
+    return 0;
+  }
+  int value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || value < range.least || value > range.most ||
+      value % range.multiple_of != 0) {
+    throw bad_value(flag, text, describe(range));
+  }
+  return value;
+}
+
+bool on_or_off(const std::string& flag, const std::string& text) {
+  if (text == "on" || text == "true" || text == "yes" || text == "1") {
+    return true;
+  }
+  if (text == "off" || text == "false" || text == "no" || text == "0") {
+    return false;
+  }
+  throw bad_value(flag, text, "on or off");
+}
+
+std::string one_of(const std::string& flag, const std::string& text,
+                   const std::vector<std::string_view>& names) {
+  if (std::find(names.begin(), names.end(), text) == names.end()) {
+    throw bad_value(flag, text, either(names));
+  }
+  return text;
+}
+
+// --- One flag for each member of Spec ------------------------------------------------------------
+
+Flag flag_for(std::string_view name, int Spec::*member, std::string_view help, Range range) {
+  const std::string flag(name);
+  return {flag, "N", std::string(help) + " (" + describe(range) + ")", {},
+          [=](Options& options, const std::string& text) {
+            const int value = number(flag, text, range);
+            options.overrides.push_back({name, [=](Spec& spec) { spec.*member = value; }});
+          }};
+}
+
+Flag flag_for(std::string_view name, bool Spec::*member, std::string_view help) {
+  const std::string flag(name);
+  return {flag, "", std::string(help), {}, [=](Options& options, const std::string& text) {
+            const bool value = on_or_off(flag, text);
+            options.overrides.push_back({name, [=](Spec& spec) { spec.*member = value; }});
+          }};
+}
+
+template <typename Enum>
+  requires std::is_enum_v<Enum>
+Flag flag_for(std::string_view name, Enum Spec::*member, std::string_view help) {
+  const std::string flag(name);
+  std::vector<NamedHelp> named;
+  std::vector<std::string_view> names;
+  for (const auto& choice : choices<Enum>()) {
+    named.push_back({choice.name, choice.help});
+    names.push_back(choice.name);
+  }
+  return {flag, "NAME", std::string(help), named, [=](Options& options, const std::string& text) {
+            const Enum value = *choice_named<Enum>(one_of(flag, text, names));
+            options.overrides.push_back({name, [=](Spec& spec) { spec.*member = value; }});
+          }};
+}
+
+std::vector<Flag> spec_flags() {
+  std::vector<Flag> flags;
+  for_each_member([&](std::string_view name, auto member, std::string_view help, auto... range) {
+    flags.push_back(flag_for(name, member, help, range...));
+  });
+  return flags;
+}
+
+// --- The rest of ours ----------------------------------------------------------------------------
+
+std::vector<Flag> own_flags() {
+  return {
+      {"device", "NAME", "where to run; auto if not given", {},
+       [](Options& options, const std::string& text) { options.device = text; }},
+      {"trace", "WHEN",
+       "ranges for a profiler: auto, on or off; auto: with --capture and under a profiler", {},
+       [](Options& options, const std::string& text) {
+         one_of("trace", text, {"auto", "on", "off"});
+         options.trace.reset();
+         if (text != "auto") {
+           options.trace = text == "on";
+         }
+       }},
+      {"capture", "",
+       "brackets the measured steps for nsys profile --capture-range=cudaProfilerApi", {},
+       [](Options& options, const std::string& text) {
+         options.capture = on_or_off("capture", text);
+       }},
+      {"help", "", "prints this", {},
+       [](Options& options, const std::string& text) { options.help = on_or_off("help", text); }},
+      {"version", "", "prints the version", {},
+       [](Options& options, const std::string& text) {
+         options.version = on_or_off("version", text);
+       }},
+  };
+}
+
+// --- Google Benchmark's --------------------------------------------------------------------------
+
+void pass_on(Options& options, const std::string& flag, const std::string& text) {
+  options.passed_on.push_back("--" + flag + "=" + text);
+}
+
+Flag passed_switch(const std::string& name, const std::string& help) {
+  return {name, "", help, {}, [=](Options& options, const std::string& text) {
+            pass_on(options, name, on_or_off(name, text) ? "true" : "false");
+          }};
+}
+
+Flag without_effect(const std::string& name, const std::string& value, const std::string& why) {
+  return {name, value, "no effect: " + why, {}, [=](Options& options, const std::string& /*text*/) {
+            options.notes.push_back("--" + name + " has no effect: " + why);
+          }};
+}
+
+void take_context(Options& options, const std::string& text) {
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string pair = text.substr(begin, end - begin);
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0 || pair.starts_with("feedrate.")) {
+      throw bad_value("benchmark_context", text, "KEY=VALUE,… with keys that do not begin with feedrate.");
+    }
+    options.context.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    begin = end + 1;
+  }
+}
+
+std::vector<Flag> google_flags() {
+  const std::string steps_decide = "a row runs a fixed number of steps (--steps, --warmup)";
+  return {
+      {"benchmark_filter", "REGEX", "runs the rows whose name matches; -REGEX those that do not", {},
+       [](Options& options, const std::string& text) { options.filter = text; }},
+      {"benchmark_list_tests", "", "prints the rows' names and runs nothing", {},
+       [](Options& options, const std::string& text) {
+         options.list = on_or_off("benchmark_list_tests", text);
+       }},
+      {"benchmark_out", "FILE", "writes the result file (JSON), whole or not at all", {},
+       [](Options& options, const std::string& text) {
+         if (text.empty()) {
+           throw bad_value("benchmark_out", text, "the path of a file");
+         }
+         options.out = text;
+       }},
+      {"benchmark_out_format", "json", "the result file's format", {},
+       [](Options& /*options*/, const std::string& text) {
+         one_of("benchmark_out_format", text, {"json"});
+       }},
+      {"benchmark_format", "NAME", "what stdout gets: console (a table) or json (the result file)",
+       {},
+       [](Options& options, const std::string& text) {
+         options.json = one_of("benchmark_format", text, {"console", "json"}) == "json";
+       }},
+      {"benchmark_repetitions", "N", "runs each row that often, with aggregates", {},
+       [](Options& options, const std::string& text) {
+         options.repetitions = number("benchmark_repetitions", text, {1, 100'000});
+         pass_on(options, "benchmark_repetitions", text);
+       }},
+      passed_switch("benchmark_enable_random_interleaving",
+                    "runs the repetitions of all rows in a random order"),
+      passed_switch("benchmark_report_aggregates_only", "leaves single repetitions out"),
+      {"benchmark_display_aggregates_only", "", "the same, for the table only", {},
+       [](Options& options, const std::string& text) {
+         options.display_aggregates_only = on_or_off("benchmark_display_aggregates_only", text);
+       }},
+      {"benchmark_context", "KEY=VALUE,…", "further context for the result file", {}, take_context},
+      {"benchmark_time_unit", "UNIT", "of real_time and cpu_time: ns, us, ms (default) or s", {},
+       [](Options& options, const std::string& text) {
+         one_of("benchmark_time_unit", text, {"ns", "us", "ms", "s"});
+         pass_on(options, "benchmark_time_unit", text);
+       }},
+      {"benchmark_perf_counters", "NAME,…", "hardware counters of the training loop's thread", {},
+       [](Options& options, const std::string& text) {
+         pass_on(options, "benchmark_perf_counters", text);
+       }},
+      without_effect("benchmark_min_time", "S", steps_decide),
+      without_effect("benchmark_min_warmup_time", "S", steps_decide),
+      without_effect("benchmark_color", "WHEN", "the table has no colours"),
+      without_effect("benchmark_counters_tabular", "", "the table is one already"),
+      {"v", "N", "Google Benchmark's own log", {},
+       [](Options& options, const std::string& text) {
+         pass_on(options, "v", std::to_string(number("v", text, {0, 9})));
+       }},
+  };
+}
+
+struct Section {
+  std::string title;
+  std::vector<Flag> flags;
+};
+
+std::vector<Section> sections() {
+  return {{"Where to run, and what a profiler sees", own_flags()},
+          {"What a row is: each flag overrides one member for every row, in the order of the flow",
+           spec_flags()},
+          {"Google Benchmark's", google_flags()}};
+}
+
+// --- Parsing -------------------------------------------------------------------------------------
+
+// "--queue-batches=" is "--queue_batches" and an empty value: CLI11 would take the next argument
+// for the value.
+std::vector<std::string> normalised(int argc, const char* const* argv) {
+  std::vector<std::string> args;
+  for (int i = 1; i < argc; ++i) {
+    std::string arg = argv[i];
+    if (arg.starts_with("--")) {
+      const auto name_end = arg.begin() + static_cast<std::ptrdiff_t>(
+                                              std::min(arg.find('='), arg.size()));
+      std::replace(arg.begin() + 2, name_end, '-', '_');
+    }
+    const bool empty_value = arg.starts_with("--") && arg.ends_with('=') &&
+                             arg.find('=') == arg.size() - 1;
+    if (empty_value) {
+      arg.pop_back();
+    }
+    args.push_back(std::move(arg));
+    if (empty_value) {
+      args.emplace_back();
+    }
+  }
+  return args;
+}
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+  return text;
+}
+
+void refuse_unknown(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) {
+    return;
+  }
+  const std::string& argument = arguments.front();
+  if (argument.starts_with("-")) {
+    throw UsageError("unknown flag " + argument.substr(0, argument.find('=')) +
+                     ": --help lists them");
+  }
+  throw UsageError("unexpected argument '" + argument + "': flags begin with --");
+}
+
+}  // namespace
+
+bool Options::overrides_member(std::string_view member) const {
+  return std::any_of(overrides.begin(), overrides.end(),
+                     [&](const Override& override) { return override.member == member; });
+}
+
+Options parse_flags(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  for (const auto& section : sections()) {
+    for (const auto& flag : section.flags) {
+      auto* option = app.add_option_function<std::string>(
+          "--" + flag.name, [&options, take = flag.take](const std::string& text) {
+            take(options, text);
+          });
+      option->take_last()->type_name("value");
+      if (flag.value.empty()) {
+        option->expected(0, 1)->default_str("on");
+      }
+      if (flag.name.starts_with("benchmark_")) {
+        option->envname(upper(flag.name));
+      }
+    }
+  }
+  auto args = normalised(argc, argv);
+  std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
+  try {
+    app.parse(std::move(args));
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  refuse_unknown(app.remaining());
+  return options;
+}
+
+std::string help_text(const DeviceTable& devices) {
+  constexpr std::size_t kWidth = 26;
+  constexpr std::size_t kNameWidth = 18;
+  std::string text =
+      "usage: bench [flags]\n\n"
+      "Measures how fast training data reaches the GPU, and which stage holds it back.\n"
+      "Exit status: 0 all rows ran, 1 a row failed or the result could not be written,\n"
+      "2 wrong usage, 130 interrupted (finished rows are written).\n";
+  const auto choice_line = [&](std::string_view name, std::string_view help) {
+    text += "      " + padded(std::string(name), kNameWidth) + "  " + std::string(help) + "\n";
+  };
+  for (const auto& section : sections()) {
+    text += "\n" + section.title + ":\n";
+    for (const auto& flag : section.flags) {
+      const std::string left =
+          "  --" + flag.name + (flag.value.empty() ? "" : "=" + flag.value);
+      text += left.size() <= kWidth ? padded(left, kWidth) : left + "\n" + padded("", kWidth);
+      text += "  " + flag.help + "\n";
+      for (const auto& choice : flag.choices) {
+        choice_line(choice.name, choice.help);
+      }
+      if (flag.name == "device") {
+        for (const auto& device : devices) {
+          choice_line(device.name, device.help);
+        }
+      }
+    }
+  }
+  text += "\nCounters of a row:\n";
+  for (const auto& counter : counter_infos()) {
+    choice_line(counter.name, counter.help);
+  }
+  return text;
+}
+
+}  // namespace feedrate

@@ -1,0 +1,188 @@
+#include "harness.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "context.hpp"
+#include "device_sim.hpp"
+#include "feedrate/error.hpp"
+#include "feedrate/report.hpp"
+
+namespace feedrate {
+namespace {
+
+constexpr int kWarmSteps = 3;
+
+std::unique_ptr<Step> make_step(StepKind kind, const DeviceInfo& device) {
+  // A simulated device runs no step: it knows what one costs.
+  if (kind == StepKind::kNull || device.simulated) {
+    return make_null_step();
+  }
+  return make_resnet18_step(device);
+}
+
+// Libraries put a trace of calls behind their message.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+Session::Session(const Parts& parts) : parts_(parts), info_(parts.device.info()) {}
+
+Spec Session::resolved(Spec spec) const {
+  if (spec.workers == kAllCores && spec.loader != LoaderKind::kInline) {
+    const auto* sim = dynamic_cast<const SimDevice*>(&parts_.device);
+    spec.workers = sim != nullptr ? sim->profile().cores : spec.worker_count();
+  }
+  spec.steps = spec.step_count();
+  return spec;
+}
+
+bool Session::add(const BenchRow& row) {
+  if (const auto reason = invalid(row.spec)) {
+    parts_.results.skip(row.name, *reason);
+    return false;
+  }
+  BenchRow resolved_row = row;
+  resolved_row.spec = resolved(row.spec);
+  parts_.results.describe(row.name, resolved_row.spec);
+  // The number of iterations is fixed, or the row would be run again for every guess of it.
+  benchmark::RegisterBenchmark(
+      row.name.c_str(), [this, resolved_row](benchmark::State& state) { run(resolved_row, state); })
+      ->Iterations(resolved_row.spec.steps)
+      ->UseManualTime();
+  return true;
+}
+
+Step& Session::step(const Spec& spec) {
+  auto& step = steps_[spec.step];
+  if (step == nullptr) {
+    step = make_step(spec.step, info_);
+  }
+  if (!info_.simulated && !spec.shape().empty &&
+      warm_.insert({spec.step, spec.batch, spec.image}).second) {
+    const auto batch = resident(spec);
+    const auto stream = parts_.device.stream("compute");
+    for (int i = 0; i < kWarmSteps; ++i) {
+      if (parts_.stop) {
+        throw Interrupted();
+      }
+      parts_.device.enqueue(*stream, Stage::kCompute, batch.batch,
+                            [&] { step->train(batch.batch); });
+      parts_.device.synchronize(*stream);
+    }
+  }
+  step->reset();
+  return *step;
+}
+
+std::unique_ptr<Source> Session::source(const Spec& spec) const {
+  return make_source(spec, {.device = parts_.device,
+                            .datasets = parts_.datasets,
+                            .processes = &parts_.processes,
+                            .stop = &parts_.stop});
+}
+
+RunParts Session::run_parts(Source* source, Step& step) {
+  if (first_ == 0) {
+    state_->ResumeTiming();
+  }
+  return {.device = parts_.device,
+          .source = source,
+          .step = step,
+          .trace = parts_.trace,
+          .stop = &parts_.stop,
+          .capture = parts_.capture,
+          .progress = [this](int done, int total) { step_done(done, total); }};
+}
+
+Session::Resident Session::resident(const Spec& spec) const {
+  Device& device = parts_.device;
+  const Spec plain{.dataset = spec.dataset, .batch = spec.batch, .image = spec.image};
+  const auto inline_source = source(plain);
+  const HostBatch host = inline_source->next();
+
+  Resident resident;
+  resident.fingerprint = host.fingerprint;
+  resident.memory = device.device_buffer(plain.shape().bytes());
+  std::byte* const images = resident.memory.data();
+  resident.batch = {images, images == nullptr ? nullptr : images + host.images.size(),
+                    plain.shape(), host.index};
+  const auto stream = device.stream("copy");
+  device.copy(*stream, Direction::kH2d, resident.batch.images, host.images.data(),
+              host.images.size(), host.memory, CopyMode::kBlocking);
+  device.copy(*stream, Direction::kH2d, resident.batch.labels, host.labels.data(),
+              host.labels.size(), host.memory, CopyMode::kBlocking);
+  device.synchronize(*stream);
+  return resident;
+}
+
+void Session::run(const BenchRow& row, benchmark::State& state) {
+  if (!parts_.stop) {
+    parts_.progress.begin(row.name);
+  }
+  state_ = &state;
+  first_ = row.spec.warmup;
+  end_ = row.spec.warmup + row.spec.steps;
+  // Entered once. Failures, too, are reported from inside: Google Benchmark wants the same number
+  // of iterations of every repetition.
+  while (state.KeepRunningBatch(row.spec.steps)) {
+    state.PauseTiming();  // CPU time is of the measured steps alone: step_done() resumes it
+    try {
+      if (const auto failed = failed_.find(row.name); failed != failed_.end()) {
+        // Google Benchmark crashes when a repetition fails and a later one does not.
+        throw Error(failed->second);
+      }
+      if (parts_.stop) {
+        throw Interrupted();
+      }
+      parts_.device.prepare(row.spec);
+      write(row.spec, row.run(*this, row.spec), state);
+      state.ResumeTiming();
+    } catch (const Interrupted& error) {
+      parts_.results.leave_out_failures(row.name);
+      state.SkipWithError(error.what());
+    } catch (const Unsupported& error) {
+      parts_.results.skip(row.name, first_line(error.what()));
+      state.SkipWithError(error.what());
+    } catch (const std::exception& error) {
+      const std::string message = first_line(error.what());
+      failed_.emplace(row.name, message);
+      state.SkipWithError(message.c_str());
+    }
+  }
+  parts_.progress.clear();
+}
+
+void Session::step_done(int done, int total) {
+  if (done == first_) {
+    state_->ResumeTiming();
+  } else if (done == end_) {
+    state_->PauseTiming();
+  }
+  parts_.progress.step(done, total);
+}
+
+void Session::write(const Spec& spec, const Timeline& timeline, benchmark::State& state) {
+  const Report result = report(spec, timeline);
+  if (result.bytes > 0) {
+    info_ = parts_.device.info();  // while the link is still awake
+    state.SetBytesProcessed(static_cast<std::int64_t>(result.bytes));
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(result.images));
+  state.SetIterationTime(result.window_s);
+  for (const auto& counter : result.counters) {
+    state.counters[counter.name] = counter.value;
+  }
+  std::string label = result.label;
+  const auto also = [&](const std::string& text) { label += (label.empty() ? "" : ", ") + text; };
+  if (info_.simulated) {
+    also("simulated");
+  }
+  if (debug_build()) {
+    also("debug build");
+  }
+  state.SetLabel(label);
+}
+
+}  // namespace feedrate

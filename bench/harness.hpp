@@ -1,0 +1,93 @@
+// Harness: runs rows. The only place that meets Google Benchmark's State, and where every counter of
+// every row is written.
+//
+// A row is a Spec and a function that runs it; families are tables of them (rows.hpp). One Session
+// runs all rows of a program on one device and keeps what is dear to make: the model, warm for each
+// shape. All of it is used by the training loop's thread.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "feedrate/dataset.hpp"
+#include "feedrate/device.hpp"
+#include "feedrate/loader.hpp"
+#include "feedrate/schedule.hpp"
+#include "feedrate/step.hpp"
+#include "feedrate/timeline.hpp"
+#include "feedrate/trace.hpp"
+#include "progress.hpp"
+#include "result_file.hpp"
+#include "rows.hpp"
+
+namespace feedrate {
+
+class Session {
+ public:
+  // All must outlive the Session.
+  struct Parts {
+    Device& device;
+    const DatasetTable& datasets;
+    WorkerPool& processes;
+    Trace& trace;
+    Results& results;
+    Progress& progress;
+    const std::atomic<bool>& stop;
+    bool capture = false;
+  };
+
+  explicit Session(const Parts& parts);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Registers the row with Google Benchmark, or skips it if its spec makes no sense. False: skipped.
+  bool add(const BenchRow& row);
+
+  // Workers and steps as numbers; on a simulated device all cores are its own.
+  Spec resolved(Spec spec) const;
+
+  // The device as it was when it last worked.
+  const DeviceInfo& device_info() const { return info_; }
+
+  // --- For the rows' functions
+
+  // The spec's step, warm for its shape, with the initial weights. Throws Interrupted.
+  Step& step(const Spec& spec);
+
+  std::unique_ptr<Source> source(const Spec& spec) const;
+  // For the run that begins now. `source` may be null (run_resident).
+  RunParts run_parts(Source* source, Step& step);
+
+  // Batch 0 of the spec's dataset, on the device.
+  struct Resident {
+    Buffer memory;
+    DeviceBatch batch;
+    std::uint64_t fingerprint = 0;
+  };
+  Resident resident(const Spec& spec) const;
+
+ private:
+  void run(const BenchRow& row, benchmark::State& state);
+  void write(const Spec& spec, const Timeline& timeline, benchmark::State& state);
+  void step_done(int done, int total);
+
+  Parts parts_;
+  DeviceInfo info_;
+  std::map<StepKind, std::unique_ptr<Step>> steps_;
+  std::set<std::tuple<StepKind, int, int>> warm_;  // step, batch, image
+  std::map<std::string, std::string> failed_;      // row, message
+  // The row that runs.
+  benchmark::State* state_ = nullptr;
+  int first_ = 0;
+  int end_ = 0;
+};
+
+}  // namespace feedrate

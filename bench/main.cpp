@@ -1,0 +1,444 @@
+// bench: runs rows on a device, prints them as a table and writes the result file.
+//
+// Everything that can be wrong with the command line is found before anything is started, and the
+// workers are started before the first CUDA call.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "context.hpp"
+#include "dataset_randn.hpp"
+#include "feedrate/error.hpp"
+#include "flags.hpp"
+#include "harness.hpp"
+#include "interrupt.hpp"
+#include "progress.hpp"
+#include "result_file.hpp"
+#include "rows.hpp"
+#include "text.hpp"
+#ifdef FEEDRATE_CUDA
+#include "device_cuda.hpp"
+#endif
+
+namespace feedrate {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+
+void say(const std::string& text) { std::fprintf(stderr, "bench: %s\n", text.c_str()); }
+
+// "cuda" of "cuda:1".
+std::string kind_of(const std::string& device) { return device.substr(0, device.find(':')); }
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+std::vector<BenchRow> all_rows() {
+  std::vector<BenchRow> rows;
+  for (const auto family : {pipeline_rows, compute_rows}) {
+    for (auto& row : family()) {
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+// Those that Google Benchmark would choose, had they the names that we report.
+std::vector<BenchRow> chosen_rows(const std::string& filter) {
+  const bool negated = filter.starts_with('-');
+  const std::string pattern = filter.substr(negated ? 1 : 0);
+  std::regex regex;
+  try {
+    regex = std::regex(pattern.empty() || filter == "all" ? "." : pattern, std::regex::extended);
+  } catch (const std::regex_error& error) {
+    throw UsageError("--benchmark_filter=" + filter +
+                     ": must be an extended regular expression: " + error.what());
+  }
+  std::vector<BenchRow> rows;
+  std::string names;
+  for (auto& row : all_rows()) {
+    names += (names.empty() ? "" : ", ") + row.name;
+    if (std::regex_search(row.name, regex) != negated) {
+      rows.push_back(std::move(row));
+    }
+  }
+  if (rows.empty()) {
+    throw UsageError("--benchmark_filter=" + filter + ": matches no row; there are " + names);
+  }
+  return rows;
+}
+
+// A ResNet-18 step on the published batch takes a host many seconds.
+void shrink_for_cpu(const Options& options, Spec& spec) {
+  constexpr Spec kSmall{.batch = 4, .image = 64, .warmup = 3};
+  for (const auto& [name, member] : {std::pair{"batch", &Spec::batch},
+                                     std::pair{"image", &Spec::image},
+                                     std::pair{"warmup", &Spec::warmup}}) {
+    if (!options.overrides_member(name)) {
+      spec.*member = kSmall.*member;
+    }
+  }
+}
+
+// What the flags say, for all that is not the row itself.
+void override_members(const Options& options, BenchRow& row) {
+  if (kind_of(options.device) == "cpu") {
+    shrink_for_cpu(options, row.spec);
+  }
+  for (const auto& override : options.overrides) {
+    if (std::find(row.own.begin(), row.own.end(), override.member) == row.own.end()) {
+      override.apply(row.spec);
+    }
+  }
+}
+
+int most_processes(const std::vector<BenchRow>& rows) {
+  int most = 0;
+  for (const auto& row : rows) {
+    if (row.spec.loader == LoaderKind::kProcesses && !invalid(row.spec)) {
+      most = std::max(most, row.spec.worker_count());
+    }
+  }
+  return most;
+}
+
+// --- Device --------------------------------------------------------------------------------------
+
+DeviceTable devices() {
+  return {
+#ifdef FEEDRATE_CUDA
+      cuda_device(),
+#endif
+      cpu_device(), sim_device(),
+      DeviceEntry{.name = "auto",
+                  .help = "the first CUDA device; with none, sim",
+                  .make = nullptr}};
+}
+
+// Whether there can be a CUDA device, found out without a CUDA call: an answer of no is certain.
+bool may_have_gpu() {
+#ifdef FEEDRATE_CUDA
+  return std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
+#else
+  return false;
+#endif
+}
+
+// What "auto" stands for. The workers must have been started.
+std::string automatic_device() {
+#ifdef FEEDRATE_CUDA
+  if (may_have_gpu() && cuda_device_count() > 0) {
+    return "cuda";
+  }
+#endif
+  return "sim";
+}
+
+std::string worker_program() {
+  return std::filesystem::read_symlink("/proc/self/exe").replace_filename("worker");
+}
+
+// --- Profiler ------------------------------------------------------------------------------------
+
+// Ranges cost something only while a profiler listens; it then sets this variable.
+bool wants_trace(const Options& options) {
+  return options.trace.value_or(options.capture ||
+                                std::getenv("NVTX_INJECTION64_PATH") != nullptr);
+}
+
+std::unique_ptr<Trace> make_trace(const Options& options) {
+  if (wants_trace(options)) {
+#ifdef FEEDRATE_NVTX
+    return make_nvtx_trace();
+#else
+    if (options.trace) {
+      throw UsageError("--trace=on: this program was built without NVTX3");
+    }
+#endif
+  }
+  return std::make_unique<Trace>();
+}
+
+// --- Running -------------------------------------------------------------------------------------
+
+void initialize_benchmark(const Options& options, char* program) {
+  // What is handled here is switched off there, also where the environment switches it on.
+  std::vector<std::string> args{"--benchmark_list_tests=false", "--benchmark_filter=",
+                                "--benchmark_out=", "--benchmark_out_format=json",
+                                "--benchmark_format=console",
+                                "--benchmark_display_aggregates_only=false",
+                                "--benchmark_min_warmup_time=0"};
+  args.insert(args.end(), options.passed_on.begin(), options.passed_on.end());
+  std::vector<char*> argv{program};
+  for (auto& arg : args) {
+    argv.push_back(arg.data());
+  }
+  int argc = static_cast<int>(argv.size());
+  benchmark::SetDefaultTimeUnit(benchmark::kMillisecond);
+  benchmark::Initialize(&argc, argv.data());
+}
+
+// How wide the names of a table's rows can get, aggregates included.
+std::size_t name_width(const std::vector<BenchRow>& rows, int repetitions) {
+  std::size_t width = 0;
+  for (const auto& row : rows) {
+    width = std::max(width, row.name.size());
+  }
+  return width + (repetitions > 1 ? std::string_view("_stddev").size() : 0) + 1;
+}
+
+// One run of the program, once its command line has been understood.
+class Program {
+ public:
+  Program(int argc, char** argv, const Options& options, std::vector<BenchRow> rows)
+      : argc_(argc),
+        argv_(argv),
+        options_(options),
+        rows_(std::move(rows)),
+        table_(name_width(rows_, options.repetitions)),
+        results_([this](const std::vector<Run>& runs) { show(runs); }) {
+    if (!options.out.empty()) {
+      file_.emplace(options.out);
+    }
+  }
+
+  int run() {
+    Interrupt interrupt([this] { write(true); });
+    const auto& stop = interrupt.raised();
+
+    std::string device_name = options_.device;
+    const std::string kind = kind_of(device_name);
+    WorkerPool processes(worker_program());
+    for (auto& row : rows_) {
+      override_members(options_, row);
+    }
+    if (kind == "cpu" || (kind != "sim" && may_have_gpu())) {
+      start(processes);
+    }
+    if (kind == "auto") {
+      device_name = automatic_device();
+      if (device_name == "sim") {
+        say("no CUDA device: what follows is SIMULATED, from a profile of another machine");
+        add_context({{"feedrate.device_choice", "auto: no CUDA device, so simulated"}});
+      }
+    }
+    const auto device = make_device(devices(), device_name);
+    const auto trace = make_trace(options_);
+    const auto datasets = torch_datasets();
+
+    const DeviceInfo info = device->info();
+    add_context(device_context(info));
+    add_context(program_context(argc_, argv_));
+    add_context(host_context());
+    add_context(options_.context);
+    if (debug_build()) {
+      say("this is a debug build: its times mean nothing");
+    }
+    if (!info.simulated && !stop) {
+      add_context(cpu_rate_context(datasets));
+    }
+
+    initialize_benchmark(options_, argv_[0]);
+    Progress progress(static_cast<int>(rows_.size()) * options_.repetitions);
+    progress_ = &progress;
+    Session session({.device = *device,
+                     .datasets = datasets,
+                     .processes = processes,
+                     .trace = *trace,
+                     .results = results_,
+                     .progress = progress,
+                     .stop = stop,
+                     .capture = options_.capture});
+    // What rows have in common; each one's spec stands beside its figures.
+    BenchRow common{.spec = {.loader = LoaderKind::kThreads}};
+    override_members(options_, common);
+    common.spec.loader = LoaderKind::kThreads;
+    common.spec = session.resolved(common.spec);
+    add_context({{"feedrate.workers", std::to_string(common.spec.workers)},
+                 {"feedrate.batch", std::to_string(common.spec.batch)},
+                 {"feedrate.image", std::to_string(common.spec.image)},
+                 {"feedrate.window", std::string(name_of(common.spec.window))}});
+    head(info, common.spec);
+    const bool some = std::count_if(rows_.begin(), rows_.end(),
+                                    [&](const BenchRow& row) { return session.add(row); }) > 0;
+    const StealTime steal;
+    if (some) {
+      benchmark::RunSpecifiedBenchmarks(&results_, ".");
+    }
+    progress_ = nullptr;
+    progress.clear();
+
+    interrupt.finish();
+    add_context(device_context(session.device_info()));
+    add_context(steal.context());
+    if (!options_.json) {
+      table_.skipped(results_.skipped());
+    }
+    const bool written = write(stop);
+    return stop ? Interrupt::kExitStatus : results_.failed() || !written ? kFailed : kOk;
+  }
+
+ private:
+  // A failure here is the failure of the rows that want workers, and they will say so.
+  void start(WorkerPool& processes) {
+    try {
+      processes.ensure(most_processes(rows_));
+    } catch (const LoaderError& error) {
+      say(error.what());
+    }
+  }
+
+  void head(const DeviceInfo& info, const Spec& common) const {
+    if (options_.json) {
+      return;
+    }
+    std::printf("%s on %s: %s%d workers, batches of %d images of %d x %d, %s window\n",
+                version_text().c_str(), info.name.c_str(),
+                info.simulated ? "SIMULATED, no time was measured; " : "", common.workers,
+                common.batch, common.image, common.image,
+                std::string(name_of(common.window)).c_str());
+    table_.header();
+  }
+
+  void show(const std::vector<Run>& runs) {
+    if (progress_ != nullptr) {
+      progress_->clear();
+    }
+    for (const auto& run : runs) {
+      const auto bad = run.counters.find("bad_batches");
+      if (run.run_type == Run::RT_Iteration && bad != run.counters.end() && bad->second > 0) {
+        say(run.benchmark_name() + ": steps trained on batches that were not the loader's");
+      }
+    }
+    const bool hidden = options_.display_aggregates_only && options_.repetitions > 1 &&
+                        runs.front().run_type == Run::RT_Iteration &&
+                        std::none_of(runs.begin(), runs.end(), error_of);
+    if (!options_.json && !hidden) {
+      table_.rows(runs);
+    }
+  }
+
+  // A later value of a key replaces an earlier one.
+  void add_context(const ContextList& more) {
+    const std::lock_guard lock(context_mutex_);
+    for (const auto& [key, value] : more) {
+      const auto found = std::find_if(context_.begin(), context_.end(),
+                                      [&](const auto& entry) { return entry.first == key; });
+      if (found == context_.end()) {
+        context_.emplace_back(key, value);
+      } else {
+        found->second = value;
+      }
+    }
+  }
+
+  // Also called by the watcher of an interrupt, while rows run. False: could not be written.
+  bool write(bool interrupted) {
+    add_context({{"feedrate.interrupted", interrupted ? "true" : "false"}});
+    ContextList context;
+    {
+      const std::lock_guard lock(context_mutex_);
+      context = context_;
+    }
+    const std::string text = results_.json(context);
+    if (interrupted) {
+      say(results_.empty() ? "interrupted before any row had finished" : "interrupted");
+    }
+    if (options_.json) {
+      std::fputs(text.c_str(), stdout);
+    }
+    bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (!good) {
+      say("the rows ran, but standard output could not be written");
+    }
+    if (file_ && !(interrupted && results_.empty())) {
+      try {
+        file_->write(text);
+      } catch (const Error& error) {
+        say(error.what());
+        good = false;
+      }
+    }
+    return good;
+  }
+
+  int argc_;
+  char** argv_;
+  const Options& options_;
+  std::vector<BenchRow> rows_;
+  Table table_;
+  Results results_;
+  std::optional<ResultFile> file_;
+  Progress* progress_ = nullptr;  // while rows run
+  std::mutex context_mutex_;
+  ContextList context_;
+};
+
+void check_device_name(const std::string& name) {
+  std::vector<std::string_view> names;
+  const auto table = devices();
+  for (const auto& device : table) {
+    names.push_back(device.name);
+  }
+  const std::string kind = kind_of(name);
+  if (kind == "cuda" && std::find(names.begin(), names.end(), kind) == names.end()) {
+    throw UsageError("--device=" + name + ": this program was built with a Torch without CUDA");
+  }
+  if (std::find(names.begin(), names.end(), kind) == names.end() ||
+      (kind == "auto" && name != kind)) {
+    throw UsageError("--device=" + name + ": must be " + either(names));
+  }
+}
+
+int bench(int argc, char** argv) {
+  const Options options = parse_flags(argc, argv);
+  if (options.help) {
+    std::fputs(help_text(devices()).c_str(), stdout);
+    return kOk;
+  }
+  if (options.version) {
+    std::printf("%s\n", version_text().c_str());
+    return kOk;
+  }
+  auto rows = chosen_rows(options.filter);
+  if (options.list) {
+    for (const auto& row : rows) {
+      std::printf("%s\n", row.name.c_str());
+    }
+    return kOk;
+  }
+  check_device_name(options.device);
+  Program program(argc, argv, options, std::move(rows));
+  for (const auto& note : options.notes) {
+    say(note);
+  }
+  return program.run();
+}
+
+}  // namespace
+}  // namespace feedrate
+
+int main(int argc, char** argv) {
+  // What cannot be written is an error where it is written, not the end of the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return feedrate::bench(argc, argv);
+  } catch (const feedrate::UsageError& error) {
+    feedrate::say(error.what());
+    return feedrate::kWrongUsage;
+  } catch (const std::exception& error) {
+    feedrate::say(error.what());
+    return feedrate::kFailed;
+  }
+}

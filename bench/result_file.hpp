@@ -1,0 +1,84 @@
+// Results: the rows of a run, as Google Benchmark reports them. ResultFile: where they go.
+//
+// Results is a reporter that only collects: Google's JSON reporter writes while rows run, so that an
+// interrupted run leaves half a file, and writes numbers that are no JSON. The text is made at the
+// end, from all rows and a context that is then complete, and put into place by renaming.
+// Rows are added by the training loop's thread; any thread may read.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "feedrate/spec.hpp"
+
+namespace feedrate {
+
+using Run = benchmark::BenchmarkReporter::Run;  // one repetition of a row, or an aggregate
+using ContextList = std::vector<std::pair<std::string, std::string>>;
+
+// What went wrong with a run. Google Benchmark 1.8 renamed the members that say so.
+std::optional<std::string> error_of(const Run& run);
+
+struct SkippedRow {
+  std::string name;
+  std::string reason;
+};
+
+class Results final : public benchmark::BenchmarkReporter {
+ public:
+  // Is told of each row's runs as they come in, names as in the result file.
+  using Listener = std::function<void(const std::vector<Run>&)>;
+  explicit Results(Listener listener) : listener_(std::move(listener)) {}
+
+  // What a row was, member by member; kept beside its figures.
+  void describe(const std::string& row, const Spec& spec);
+  // The row is none: it stands in a list of its own with the reason.
+  void skip(const std::string& row, const std::string& reason);
+  // From now on failed runs of the row are not reported: it was interrupted.
+  void leave_out_failures(const std::string& row);
+
+  bool ReportContext(const Context& /*context*/) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override;
+
+  bool empty() const;   // no run, failed or not
+  bool failed() const;  // some run failed
+  std::vector<SkippedRow> skipped() const;
+
+  // The result file: Google Benchmark's schema, `context` added to its own. Strict JSON, whatever
+  // the locale: values that are not finite are left out.
+  std::string json(const ContextList& context) const;
+
+ private:
+  Listener listener_;
+  mutable std::mutex mutex_;
+  std::vector<Run> runs_;
+  std::vector<SkippedRow> skipped_;
+  std::map<std::string, Spec> specs_;
+  std::set<std::string> left_out_;
+  std::set<std::string> failed_;
+};
+
+// A file that is there whole or not at all.
+class ResultFile {
+ public:
+  // Sees whether `path` can be written, and leaves what is there as it is. Throws UsageError.
+  explicit ResultFile(const std::filesystem::path& path);
+
+  // Replaces the file. Throws Error; the old one is still there then.
+  void write(const std::string& text) const;
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+};
+
+}  // namespace feedrate
