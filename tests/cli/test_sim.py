@@ -1,0 +1,292 @@
+"""Runs on the simulated device: rows, names, the result file, and what flags do."""
+
+import os
+import re
+import resource
+import unittest
+
+import program
+from program import PIPELINE, Case, bench, rows_of, strict_json
+
+SPLIT = ("compute_ms", "exposed_copy_ms", "exposed_fetch_ms", "exposed_host_ms", "other_ms")
+SIM = "--device=sim:l40s"
+# What two runs of the program may differ in.
+CPU_TIME = "cpu_time"
+
+
+class Ladder(Case):
+    def test_rows_are_the_floor_the_rungs_and_the_ceiling_in_order(self):
+        result = self.run_to_file(SIM)
+        self.assertEqual(
+            [row["name"] for row in result["benchmarks"]], [*PIPELINE, "Compute/resnet18"]
+        )
+        self.assertEqual(result["skipped"], [])
+        self.assert_sound(*PIPELINE)
+
+    def test_stock_fields_agree_with_our_counters(self):
+        for name, row in rows_of(self.run_to_file(SIM)).items():
+            self.assertEqual(row["run_name"], name)
+            self.assertEqual(row["time_unit"], "ms")
+            self.assertGreaterEqual(row["iterations"], 20)
+            if name == "Pipeline/null":
+                self.assertNotIn("bytes_per_second", row)
+                continue
+            self.assertAlmostEqual(row["real_time"] * row["steps_per_s"] / 1e3, 1)
+            self.assertAlmostEqual(row["items_per_second"] / row["images_per_s"], 1)
+            self.assertAlmostEqual(sum(row[part] for part in SPLIT) / row["real_time"], 1)
+            if name.startswith("Pipeline/"):
+                self.assertAlmostEqual(row["bytes_per_second"] * 1e-9 / row["feed_GBps"], 1)
+            else:
+                self.assertNotIn("bytes_per_second", row)
+
+    def test_flags_reach_the_rows(self):
+        rows = rows_of(self.run_to_file(SIM, "--window=published", "--steps=3"))
+        self.assertEqual({row["iterations"] for row in rows.values()}, {3})
+        # EXPERIMENTS: the published figures.
+        for name, published in zip(PIPELINE[1:6], (2.97, 4.81, 5.91, 6.44, 6.44), strict=True):
+            self.assertAlmostEqual(rows[name]["steps_per_s"] / published, 1, delta=0.02)
+
+    def test_two_runs_give_the_same_counters(self):
+        first, second = (rows_of(self.run_to_file(SIM)) for _ in range(2))
+        for row in [*first.values(), *second.values()]:
+            del row[CPU_TIME]
+        self.assertEqual(first, second)
+
+    def test_simulated_is_said_wherever_a_figure_is(self):
+        done = bench(SIM, "--benchmark_filter=streams", f"--benchmark_out={self.out}")
+        self.assertIn("SIMULATED", done.stdout.splitlines()[0])
+        self.assertRegex(done.stdout, r"Pipeline/streams .* simulated\n")
+        result = strict_json(self.out.read_text())
+        self.assertEqual(result["context"]["feedrate.simulated"], "true")
+        self.assertEqual(result["context"]["feedrate.device"], "sim:l40s")
+        self.assertIn("simulated", result["benchmarks"][0]["label"])
+
+    def test_auto_without_a_gpu_simulates_and_says_so(self):
+        done = bench("--benchmark_filter=null", f"--benchmark_out={self.out}",
+                     env={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("SIMULATED", done.stderr)
+        context = strict_json(self.out.read_text())["context"]
+        self.assertIn("auto", context["feedrate.device_choice"])
+
+    def test_specs_stand_beside_the_figures(self):
+        specs = self.run_to_file(SIM, "--prefetch=3")["specs"]
+        self.assertEqual(list(specs), sorted([*PIPELINE, "Compute/resnet18"]))
+        self.assertEqual(specs["Pipeline/streams"]["schedule"], "two_streams")
+        self.assertEqual(specs["Pipeline/streams"]["workers"], 8)
+        self.assertEqual({spec["prefetch"] for name, spec in specs.items() if name in PIPELINE},
+                         {3})
+
+    def test_row_keeps_what_its_name_says(self):
+        specs = self.run_to_file(SIM, "--dataset=replay", "--step=null", "--loader=threads")["specs"]
+        self.assertEqual(specs["Pipeline/null"]["dataset"], "none")
+        self.assertEqual(specs["Pipeline/baseline"]["dataset"], "replay")
+        self.assertEqual(specs["Pipeline/baseline"]["step"], "null")
+        self.assertEqual(specs["Compute/resnet18"]["step"], "resnet18")
+        self.assertEqual(specs["Compute/resnet18"]["loader"], "inline")
+
+
+class Selection(Case):
+    def names(self, *args, **more):
+        done = bench(*args, "--benchmark_list_tests", **more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_list_needs_no_device(self):
+        self.assertEqual(self.names("--device=cuda:7"), [*PIPELINE, "Compute/resnet18"])
+
+    def test_filter_is_an_extended_expression_over_clean_names(self):
+        self.assertEqual(self.names("--benchmark_filter=Pipeline"), PIPELINE)
+        self.assertEqual(self.names("--benchmark_filter=s$"), PIPELINE[2:3] + PIPELINE[4:5])
+        self.assertEqual(self.names("--benchmark_filter=^Pipeline/(null|direct)$"),
+                         ["Pipeline/null", "Pipeline/direct"])
+        self.assertEqual(self.names("--benchmark_filter=[8]"), ["Compute/resnet18"])
+        self.assertEqual(self.names("--benchmark_filter=-Pipeline"), ["Compute/resnet18"])
+
+    def test_empty_filter_and_all_are_all(self):
+        everything = [*PIPELINE, "Compute/resnet18"]
+        self.assertEqual(self.names("--benchmark_filter="), everything)
+        self.assertEqual(self.names("--benchmark_filter=all"), everything)
+
+    def test_last_of_several_wins(self):
+        self.assertEqual(self.names("--benchmark_filter=Pipeline", "--benchmark_filter=null"),
+                         ["Pipeline/null"])
+
+    def test_dashes_and_separate_values(self):
+        self.assertEqual(self.names("--benchmark-filter", "direct"), ["Pipeline/direct"])
+
+    def test_environment_as_google_benchmark_has_it(self):
+        self.assertEqual(self.names(env={"BENCHMARK_FILTER": "streams"}), ["Pipeline/streams"])
+        done = bench(SIM, "--benchmark_filter=null", env={"BENCHMARK_OUT": str(self.out)})
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(len(strict_json(self.out.read_text())["benchmarks"]), 1)
+
+    def test_only_chosen_rows_run(self):
+        result = self.run_to_file(SIM, "--benchmark_filter=pinned|direct")
+        self.assertEqual(list(rows_of(result)), ["Pipeline/pinned", "Pipeline/direct"])
+
+
+class Help(Case):
+    def test_help_names_every_flag_choice_and_counter(self):
+        done = bench("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        counters = rows_of(self.run_to_file(SIM, "--benchmark_filter=pinned"))["Pipeline/pinned"]
+        stock = {"real_time", "cpu_time", "iterations", "threads", "repetitions",
+                 "repetition_index", "family_index", "per_family_instance_index",
+                 "items_per_second", "bytes_per_second"}
+        names = [name for name, value in counters.items() if isinstance(value, float | int)]
+        for name in set(names) - stock:
+            self.assertRegex(done.stdout, rf"(?m)^ +{name} ")
+        for flag in ("device", "batch", "image", "loader", "workers", "prefetch", "memory",
+                     "buffers", "pinning", "copy", "schedule", "guard", "slots", "sync_every",
+                     "pop_first", "step", "warmup", "steps", "cooldown", "window", "capture",
+                     "trace", "benchmark_filter", "benchmark_out", "benchmark_repetitions"):
+            self.assertRegex(done.stdout, rf"(?m)^  --{flag}\b")
+        for choice in ("write_combined", "two_streams", "processes", "published", "auto"):
+            self.assertRegex(done.stdout, rf"(?m)^ +{choice} ")
+
+    def test_version(self):
+        done = bench("--version")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"\Afeedrate \d+\.\d+\.\d+ \(.+\)\n\Z")
+
+
+class ResultFile(Case):
+    def test_json_on_stdout_is_the_result_file_and_nothing_else(self):
+        done = bench(SIM, "--benchmark_format=json", f"--benchmark_out={self.out}")
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, self.out.read_text())
+        self.assertEqual([*rows_of(strict_json(done.stdout))], [*PIPELINE, "Compute/resnet18"])
+
+    def test_context_names_program_machine_and_device(self):
+        context = self.run_to_file(SIM, "--benchmark_filter=null", "--steps=7")["context"]
+        for key in ("version", "git_revision", "build_type", "compiler", "command_line", "cpu",
+                    "cores", "cores_usable", "numa_nodes", "memory_GB", "kernel", "device",
+                    "simulated", "workers", "window", "steal_percent", "interrupted", "profile"):
+            self.assertTrue(context[f"feedrate.{key}"], key)
+        self.assertIn("--steps=7", context["feedrate.command_line"])
+        self.assertEqual(context["feedrate.interrupted"], "false")
+        self.assertEqual(context["json_schema_version"], 1)
+
+    def test_users_context_may_hold_anything(self):
+        text = b"--benchmark_context=mine=\x01\xff\"\\,date=never"
+        done = bench(SIM, "--benchmark_filter=null", text, f"--benchmark_out={self.out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        context = strict_json(self.out.read_bytes().decode("utf-8"))["context"]
+        self.assertEqual(context["mine"], '\x01\ufffd"\\')
+        self.assertNotEqual(context["date"], "never")
+
+    def test_date_is_rfc_3339(self):
+        context = self.run_to_file(SIM, "--benchmark_filter=null")["context"]
+        self.assertRegex(context["date"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d$")
+
+    def test_link_is_followed(self):
+        target = self.folder / "target.json"
+        target.write_text("an older result")
+        link = self.folder / "link.json"
+        link.symlink_to(target)
+        done = bench(SIM, "--benchmark_filter=null", f"--benchmark_out={link}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(link.is_symlink())
+        strict_json(target.read_text())
+
+    def test_full_disk_keeps_the_old_file(self):
+        self.out.write_text("an older result")
+
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+        done = bench(SIM, f"--benchmark_out={self.out}", preexec_fn=small_files)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Pipeline/streams", done.stdout)
+        self.assertRegex(done.stderr, r"\Abench: the rows ran, but [^\n]+ could not be written[^\n]+\n\Z")
+        self.assertEqual(self.out.read_text(), "an older result")
+        self.assertEqual(os.listdir(self.folder), [self.out.name])
+
+    def test_time_unit_is_the_users(self):
+        row = self.run_to_file(SIM, "--benchmark_filter=streams", "--benchmark_time_unit=us")
+        self.assertEqual(row["benchmarks"][0]["time_unit"], "us")
+        self.assertAlmostEqual(row["benchmarks"][0]["real_time"], 155_000, delta=1)
+
+    def test_flags_without_effect_say_so(self):
+        done = bench(SIM, "--benchmark_filter=null", "--benchmark_min_time=2s")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("--benchmark_min_time has no effect", done.stderr)
+
+
+class Repetitions(Case):
+    def test_each_stands_alone_and_in_the_aggregates(self):
+        for interleaving in ("false", "true"):
+            rows = self.run_to_file(
+                SIM,
+                "--benchmark_filter=baseline|streams",
+                "--benchmark_repetitions=3",
+                f"--benchmark_enable_random_interleaving={interleaving}",
+            )["benchmarks"]
+            for name in ("Pipeline/baseline", "Pipeline/streams"):
+                mine = [row for row in rows if row["run_name"] == name]
+                self.assertEqual(
+                    [row.get("repetition_index") for row in mine if row["name"] == name], [0, 1, 2]
+                )
+                means = [row for row in mine if row["name"] == f"{name}_mean"]
+                self.assertEqual(len(means), 1)
+                self.assertAlmostEqual(means[0]["steps_per_s"], mine[0]["steps_per_s"])
+            self.assert_sound("Pipeline/baseline")
+
+    def test_aggregates_only(self):
+        args = (SIM, "--benchmark_filter=streams", "--benchmark_repetitions=2")
+        done = bench(*args, "--benchmark_display_aggregates_only", f"--benchmark_out={self.out}")
+        self.assertNotRegex(done.stdout, r"(?m)^Pipeline/streams ")
+        self.assertRegex(done.stdout, r"(?m)^Pipeline/streams_median ")
+        names = [row["name"] for row in strict_json(self.out.read_text())["benchmarks"]]
+        self.assertEqual(names.count("Pipeline/streams"), 2)
+        result = self.run_to_file(*args, "--benchmark_report_aggregates_only")
+        self.assertTrue(all(row["run_type"] == "aggregate" for row in result["benchmarks"]))
+
+
+class RowsThatCannotRun(Case):
+    def test_combination_that_makes_no_sense_is_skipped_with_the_reason(self):
+        done = bench(SIM, "--pinning=thread", f"--benchmark_out={self.out}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"Pipeline/baseline +skipped: .*page-locked")
+        result = strict_json(self.out.read_text())
+        skipped = {row["name"]: row["reason"] for row in result["skipped"]}
+        self.assertEqual(list(skipped), ["Pipeline/null", "Pipeline/baseline", "Pipeline/workers"])
+        self.assertIn("use memory pinned", skipped["Pipeline/baseline"])
+        self.assertEqual(list(rows_of(result)), [*PIPELINE[3:], "Compute/resnet18"])
+        self.assert_sound()
+
+    def test_nothing_left_to_run_is_no_error(self):
+        result = self.run_to_file(SIM, "--benchmark_filter=baseline", "--memory=pinned")
+        self.assertEqual(result["benchmarks"], [])
+        self.assertEqual([row["name"] for row in result["skipped"]], ["Pipeline/baseline"])
+
+    def test_refused_memory_is_an_error_row_with_the_size_and_the_others_run(self):
+        result = self.run_to_file(SIM, "--batch=20000", status=1)
+        rows = rows_of(result)
+        self.assertEqual(list(rows), [*PIPELINE, "Compute/resnet18"])
+        self.assertNotIn("error_occurred", rows["Pipeline/null"])
+        size = 20000 * (3 * 512 * 512 * 4 + 8)
+        for name in PIPELINE[1:]:
+            self.assertTrue(rows[name]["error_occurred"])
+            self.assertIn(str(size), re.sub(r"[^\d]", "", rows[name]["error_message"]))
+            self.assertEqual((rows[name]["real_time"], rows[name]["iterations"]), (0, 0))
+        self.assert_sound()
+
+    def test_failed_row_fails_in_every_repetition(self):
+        result = self.run_to_file(SIM, "--batch=20000", "--benchmark_filter=null|streams",
+                                  "--benchmark_repetitions=3",
+                                  "--benchmark_enable_random_interleaving", status=1)
+        streams = [row for row in result["benchmarks"] if row["run_name"] == "Pipeline/streams"]
+        self.assertEqual([row["error_occurred"] for row in streams], [True] * 3)
+        self.assertEqual({row["run_type"] for row in streams}, {"iteration"})
+
+    def test_error_shows_in_the_table(self):
+        done = bench(SIM, "--batch=20000", "--benchmark_filter=streams")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"Pipeline/streams +ERROR: .*memory")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,112 @@
+// A device that does nothing but write down what it was asked to, in order, one word each. Its
+// clock ticks by one at every look.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "feedrate/device.hpp"
+#include "feedrate/error.hpp"
+
+namespace feedrate {
+
+class RecordingDevice final : public Device {
+ public:
+  std::vector<std::string> log;
+  int live_handles = 0;
+  std::string fail_at;  // the entry at which to throw
+
+  struct NamedStream final : Stream {
+    NamedStream(RecordingDevice& of, std::string called) : device(of), name(std::move(called)) {
+      ++device.live_handles;
+    }
+    ~NamedStream() override { --device.live_handles; }
+    RecordingDevice& device;
+    std::string name;
+  };
+  struct Stamp final : Event {
+    explicit Stamp(RecordingDevice& of) : device(of) { ++device.live_handles; }
+    ~Stamp() override { --device.live_handles; }
+    RecordingDevice& device;
+    TimeNs time = -1;
+  };
+
+  DeviceInfo info() const override { return {.name = "recording"}; }
+  void prepare(const Spec& /*spec*/) override {}
+  Buffer host_buffer(std::size_t bytes, HostMemory /*kind*/) override { return heap(bytes); }
+  Buffer device_buffer(std::size_t bytes) override { return heap(bytes); }
+  Buffer register_host(std::span<std::byte> /*memory*/) override { return {}; }
+  std::unique_ptr<Stream> stream(const std::string& name) override {
+    return std::make_unique<NamedStream>(*this, name);
+  }
+  std::unique_ptr<Event> event() override { return std::make_unique<Stamp>(*this); }
+  void record(Event& event, Stream& /*stream*/) override {
+    static_cast<Stamp&>(event).time = now();
+  }
+  void wait(Stream& stream, Event& event) override {
+    recorded(event);
+    note("wait:" + name_of_stream(stream));
+  }
+  void synchronize(Event& event) override {
+    recorded(event);
+    note("sync-event");
+  }
+  void synchronize(Stream& stream) override { note("sync:" + name_of_stream(stream)); }
+  bool done(Event& /*event*/) override { return true; }
+  TimeNs time(Event& event) override { return recorded(event).time; }
+  void copy(Stream& stream, Direction /*direction*/, std::byte* to, const std::byte* from,
+            std::size_t bytes, HostMemory /*kind*/, CopyMode mode) override {
+    std::copy_n(from, bytes, to);
+    if (bytes > 8) {  // the images, not the labels
+      note("copy:" + name_of_stream(stream) + (mode == CopyMode::kBlocking ? ":blocking" : ""));
+    }
+  }
+  void stage(Stage /*stage*/, const std::function<void()>& work) override { work(); }
+  void enqueue(Stream& stream, Stage /*stage*/, const DeviceBatch& batch,
+               std::function<void()> work) override {
+    note("step" + std::to_string(batch.index) + ":" + name_of_stream(stream));
+    work();
+  }
+  std::unique_ptr<FingerprintLog> fingerprint_log(std::size_t count) override {
+    struct Log final : FingerprintLog {
+      std::vector<std::uint64_t> values;
+      void take(Stream& /*stream*/, const DeviceBatch& batch, std::size_t index) override {
+        values.at(index) = static_cast<std::uint64_t>(batch.images[0]);
+      }
+      std::vector<std::uint64_t> read() override { return values; }
+    };
+    auto made = std::make_unique<Log>();
+    made->values.resize(count);
+    return made;
+  }
+  void profiler(bool on) override { note(on ? "profiler-on" : "profiler-off"); }
+  TimeNs now() const override { return ++clock_; }
+
+  void note(const std::string& entry) {
+    log.push_back(entry);
+    if (entry == fail_at) {
+      throw DeviceError("failed at " + entry);
+    }
+  }
+
+ private:
+  static const std::string& name_of_stream(Stream& stream) {
+    return static_cast<NamedStream&>(stream).name;
+  }
+  static Stamp& recorded(Event& event) {
+    auto& stamp = static_cast<Stamp&>(event);
+    if (stamp.time < 0) {
+      throw Error("an event that was never recorded");
+    }
+    return stamp;
+  }
+  static Buffer heap(std::size_t bytes) {
+    return {new std::byte[bytes](), bytes, [](std::byte* data, std::size_t) { delete[] data; }};
+  }
+
+  mutable TimeNs clock_ = 0;
+};
+
+}  // namespace feedrate
