@@ -48,8 +48,7 @@ int usable_cores() { return Spec{.loader = LoaderKind::kThreads}.worker_count();
 std::string numa_nodes() {
   int nodes = 0;
   std::error_code error;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/devices/system/node", error)) {
     const std::string name = entry.path().filename();
     nodes += name.starts_with("node") && name.size() > 4 && std::isdigit(name[4]) != 0 ? 1 : 0;
   }
@@ -92,8 +91,8 @@ std::string command_line(int argc, const char* const* argv) {
   std::string text;
   for (int i = 0; i < argc; ++i) {
     const std::string arg = argv[i];
-    const bool plain = !arg.empty() && arg.find_first_of(" \t\n'\"\\$*?|&;<>()[]{}!#~`") ==
-                                           std::string::npos;
+    const bool plain =
+        !arg.empty() && arg.find_first_of(" \t\n'\"\\$*?|&;<>()[]{}!#~`") == std::string::npos;
     text += (i == 0 ? "" : " ") + (plain ? arg : "'" + arg + "'");
   }
   return text;
@@ -123,8 +122,8 @@ double randn_GBps(const DatasetTable& datasets, int threads) {
       for (; end < begin + kDuration; end = monotonic_now()) {
         dataset->fill(++made, image);
       }
-      rate = static_cast<double>(made) * static_cast<double>(image.size()) / to_s(end - begin) *
-             1e-9;
+      rate =
+          static_cast<double>(made) * static_cast<double>(image.size()) / to_s(end - begin) * 1e-9;
     });
   }
   while (ready < threads) {

@@ -19,12 +19,14 @@ struct NamedHelp {
   std::string_view help;
 };
 
+using Take = std::function<void(Options&, const std::string& given)>;
+
 struct Flag {
   std::string name;   // without the dashes
-  std::string value;  // what --help calls it; empty: a switch, on when it stands alone
+  std::string value;  // what --help calls it; empty: a toggle, on when it stands alone
   std::string help;
   std::vector<NamedHelp> choices;
-  std::function<void(Options&, const std::string&)> take;
+  Take take;
 };
 
 UsageError bad_value(const std::string& flag, const std::string& text, const std::string& right) {
@@ -67,24 +69,27 @@ std::string one_of(const std::string& flag, const std::string& text,
 
 Flag flag_for(std::string_view name, int Spec::*member, std::string_view help, Range range) {
   const std::string flag(name);
-  return {flag, "N", std::string(help) + " (" + describe(range) + ")", {},
-          [=](Options& options, const std::string& text) {
-            const int value = number(flag, text, range);
+  return {flag,
+          "N",
+          std::string(help) + " (" + describe(range) + ")",
+          {},
+          [=](Options& options, const std::string& given) {
+            const int value = number(flag, given, range);
             options.overrides.push_back({name, [=](Spec& spec) { spec.*member = value; }});
           }};
 }
 
 Flag flag_for(std::string_view name, bool Spec::*member, std::string_view help) {
   const std::string flag(name);
-  return {flag, "", std::string(help), {}, [=](Options& options, const std::string& text) {
-            const bool value = on_or_off(flag, text);
+  return {flag, "", std::string(help), {}, [=](Options& options, const std::string& given) {
+            const bool value = on_or_off(flag, given);
             options.overrides.push_back({name, [=](Spec& spec) { spec.*member = value; }});
           }};
 }
 
 template <typename Enum>
-  requires std::is_enum_v<Enum>
-Flag flag_for(std::string_view name, Enum Spec::*member, std::string_view help) {
+requires std::is_enum_v<Enum> Flag flag_for(std::string_view name, Enum Spec::*member,
+                                            std::string_view help) {
   const std::string flag(name);
   std::vector<NamedHelp> named;
   std::vector<std::string_view> names;
@@ -92,8 +97,8 @@ Flag flag_for(std::string_view name, Enum Spec::*member, std::string_view help) 
     named.push_back({choice.name, choice.help});
     names.push_back(choice.name);
   }
-  return {flag, "NAME", std::string(help), named, [=](Options& options, const std::string& text) {
-            const Enum value = *choice_named<Enum>(one_of(flag, text, names));
+  return {flag, "NAME", std::string(help), named, [=](Options& options, const std::string& given) {
+            const Enum value = *choice_named<Enum>(one_of(flag, given, names));
             options.overrides.push_back({name, [=](Spec& spec) { spec.*member = value; }});
           }};
 }
@@ -106,122 +111,125 @@ std::vector<Flag> spec_flags() {
   return flags;
 }
 
-// --- The rest of ours ----------------------------------------------------------------------------
+// --- The other kinds of flags --------------------------------------------------------------------
 
-std::vector<Flag> own_flags() {
-  return {
-      {"device", "NAME", "where to run; auto if not given", {},
-       [](Options& options, const std::string& text) { options.device = text; }},
-      {"trace", "WHEN",
-       "ranges for a profiler: auto, on or off; auto: with --capture and under a profiler", {},
-       [](Options& options, const std::string& text) {
-         one_of("trace", text, {"auto", "on", "off"});
-         options.trace.reset();
-         if (text != "auto") {
-           options.trace = text == "on";
-         }
-       }},
-      {"capture", "",
-       "brackets the measured steps for nsys profile --capture-range=cudaProfilerApi", {},
-       [](Options& options, const std::string& text) {
-         options.capture = on_or_off("capture", text);
-       }},
-      {"help", "", "prints this", {},
-       [](Options& options, const std::string& text) { options.help = on_or_off("help", text); }},
-      {"version", "", "prints the version", {},
-       [](Options& options, const std::string& text) {
-         options.version = on_or_off("version", text);
-       }},
-  };
-}
-
-// --- Google Benchmark's --------------------------------------------------------------------------
-
-void pass_on(Options& options, const std::string& flag, const std::string& text) {
-  options.passed_on.push_back("--" + flag + "=" + text);
-}
-
-Flag passed_switch(const std::string& name, const std::string& help) {
-  return {name, "", help, {}, [=](Options& options, const std::string& text) {
-            pass_on(options, name, on_or_off(name, text) ? "true" : "false");
+template <typename Text>
+Flag text(const std::string& name, const std::string& value, const std::string& help,
+          Text Options::*member) {
+  return {name, value, help, {}, [=](Options& options, const std::string& given) {
+            options.*member = given;
           }};
 }
 
+Flag toggle(const std::string& name, const std::string& help, bool Options::*member = nullptr) {
+  return {name, "", help, {}, [=](Options& options, const std::string& given) {
+            const bool on = on_or_off(name, given);
+            if (member != nullptr) {
+              options.*member = on;
+            }
+          }};
+}
+
+Flag count(const std::string& name, const Range& range, const std::string& help,
+           int Options::*member = nullptr) {
+  return {name, "N", help, {}, [=](Options& options, const std::string& given) {
+            const int value = number(name, given, range);
+            if (member != nullptr) {
+              options.*member = value;
+            }
+          }};
+}
+
+Flag choice(const std::string& name, const std::vector<std::string_view>& names,
+            const std::string& help, const Take& take = {}) {
+  std::string value;
+  for (const auto& each : names) {
+    value += (value.empty() ? "" : "|") + std::string(each);
+  }
+  return {name, value, help, {}, [=](Options& options, const std::string& given) {
+            one_of(name, given, names);
+            if (take) {
+              take(options, given);
+            }
+          }};
+}
+
+// For Google Benchmark to act on, once it has been found to be good.
+Flag passed_on(Flag flag) {
+  flag.take = [name = flag.name, take = flag.take](Options& options, const std::string& given) {
+    take(options, given);
+    options.passed_on.push_back("--" + name + "=" + given);
+  };
+  return flag;
+}
+
 Flag without_effect(const std::string& name, const std::string& value, const std::string& why) {
-  return {name, value, "no effect: " + why, {}, [=](Options& options, const std::string& /*text*/) {
+  return {name, value, "no effect: " + why, {}, [=](Options& options, const std::string&) {
             options.notes.push_back("--" + name + " has no effect: " + why);
           }};
 }
 
-void take_context(Options& options, const std::string& text) {
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string pair = text.substr(begin, end - begin);
+void take_trace(Options& options, const std::string& given) {
+  options.trace = given == "auto" ? std::nullopt : std::optional(given == "on");
+}
+
+void take_context(Options& options, const std::string& given) {
+  for (std::size_t begin = 0; begin <= given.size();) {
+    const std::size_t end = std::min(given.find(',', begin), given.size());
+    const std::string pair = given.substr(begin, end - begin);
     const std::size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0 || pair.starts_with("feedrate.")) {
-      throw bad_value("benchmark_context", text, "KEY=VALUE,… with keys that do not begin with feedrate.");
+      throw bad_value("benchmark_context", given,
+                      "KEY=VALUE,… with keys that do not begin with feedrate.");
     }
     options.context.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
     begin = end + 1;
   }
 }
 
+// --- The tables ----------------------------------------------------------------------------------
+
+std::vector<Flag> own_flags() {
+  return {
+      text("device", "NAME", "where to run; auto if not given", &Options::device),
+      choice("trace", {"auto", "on", "off"},
+             "ranges for a profiler; auto: with --capture and when one has started us", take_trace),
+      toggle("capture", "brackets the measured steps: nsys profile --capture-range=cudaProfilerApi",
+             &Options::capture),
+      toggle("help", "prints this", &Options::help),
+      toggle("version", "prints the version", &Options::version),
+  };
+}
+
 std::vector<Flag> google_flags() {
   const std::string steps_decide = "a row runs a fixed number of steps (--steps, --warmup)";
   return {
-      {"benchmark_filter", "REGEX", "runs the rows whose name matches; -REGEX those that do not", {},
-       [](Options& options, const std::string& text) { options.filter = text; }},
-      {"benchmark_list_tests", "", "prints the rows' names and runs nothing", {},
-       [](Options& options, const std::string& text) {
-         options.list = on_or_off("benchmark_list_tests", text);
-       }},
-      {"benchmark_out", "FILE", "writes the result file (JSON), whole or not at all", {},
-       [](Options& options, const std::string& text) {
-         if (text.empty()) {
-           throw bad_value("benchmark_out", text, "the path of a file");
-         }
-         options.out = text;
-       }},
-      {"benchmark_out_format", "json", "the result file's format", {},
-       [](Options& /*options*/, const std::string& text) {
-         one_of("benchmark_out_format", text, {"json"});
-       }},
-      {"benchmark_format", "NAME", "what stdout gets: console (a table) or json (the result file)",
-       {},
-       [](Options& options, const std::string& text) {
-         options.json = one_of("benchmark_format", text, {"console", "json"}) == "json";
-       }},
-      {"benchmark_repetitions", "N", "runs each row that often, with aggregates", {},
-       [](Options& options, const std::string& text) {
-         options.repetitions = number("benchmark_repetitions", text, {1, 100'000});
-         pass_on(options, "benchmark_repetitions", text);
-       }},
-      passed_switch("benchmark_enable_random_interleaving",
-                    "runs the repetitions of all rows in a random order"),
-      passed_switch("benchmark_report_aggregates_only", "leaves single repetitions out"),
-      {"benchmark_display_aggregates_only", "", "the same, for the table only", {},
-       [](Options& options, const std::string& text) {
-         options.display_aggregates_only = on_or_off("benchmark_display_aggregates_only", text);
-       }},
+      text("benchmark_filter", "REGEX",
+           "runs the rows whose name matches; -REGEX: those that do not", &Options::filter),
+      toggle("benchmark_list_tests", "prints the rows' names and runs nothing", &Options::list),
+      text("benchmark_out", "FILE", "writes the result file, whole or not at all", &Options::out),
+      choice("benchmark_out_format", {"json"}, "the result file's format"),
+      choice("benchmark_format", {"console", "json"},
+             "what stdout gets: a table, or the result file",
+             [](Options& options, const std::string& given) { options.json = given == "json"; }),
+      passed_on(count("benchmark_repetitions", {1, 100'000},
+                      "runs each row that often, with aggregates", &Options::repetitions)),
+      passed_on(toggle("benchmark_enable_random_interleaving",
+                       "runs the repetitions of all rows in a random order")),
+      toggle("benchmark_report_aggregates_only", "leaves single repetitions out",
+             &Options::report_aggregates_only),
+      toggle("benchmark_display_aggregates_only", "leaves them out of the table",
+             &Options::display_aggregates_only),
       {"benchmark_context", "KEY=VALUE,…", "further context for the result file", {}, take_context},
-      {"benchmark_time_unit", "UNIT", "of real_time and cpu_time: ns, us, ms (default) or s", {},
-       [](Options& options, const std::string& text) {
-         one_of("benchmark_time_unit", text, {"ns", "us", "ms", "s"});
-         pass_on(options, "benchmark_time_unit", text);
-       }},
-      {"benchmark_perf_counters", "NAME,…", "hardware counters of the training loop's thread", {},
-       [](Options& options, const std::string& text) {
-         pass_on(options, "benchmark_perf_counters", text);
-       }},
+      passed_on(choice("benchmark_time_unit", {"ns", "us", "ms", "s"},
+                       "of real_time and cpu_time; ms if not given")),
+      passed_on(text("benchmark_perf_counters", "NAME,…",
+                     "hardware counters of the training loop's thread", &Options::perf_counters)),
       without_effect("benchmark_min_time", "S", steps_decide),
       without_effect("benchmark_min_warmup_time", "S", steps_decide),
       without_effect("benchmark_color", "WHEN", "the table has no colours"),
       without_effect("benchmark_counters_tabular", "", "the table is one already"),
-      {"v", "N", "Google Benchmark's own log", {},
-       [](Options& options, const std::string& text) {
-         pass_on(options, "v", std::to_string(number("v", text, {0, 9})));
-       }},
+      passed_on(count("v", {0, 9}, "Google Benchmark's own log")),
   };
 }
 
@@ -246,12 +254,12 @@ std::vector<std::string> normalised(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i];
     if (arg.starts_with("--")) {
-      const auto name_end = arg.begin() + static_cast<std::ptrdiff_t>(
-                                              std::min(arg.find('='), arg.size()));
+      const auto name_end =
+          arg.begin() + static_cast<std::ptrdiff_t>(std::min(arg.find('='), arg.size()));
       std::replace(arg.begin() + 2, name_end, '-', '_');
     }
-    const bool empty_value = arg.starts_with("--") && arg.ends_with('=') &&
-                             arg.find('=') == arg.size() - 1;
+    const bool empty_value =
+        arg.starts_with("--") && arg.ends_with('=') && arg.find('=') == arg.size() - 1;
     if (empty_value) {
       arg.pop_back();
     }
@@ -297,9 +305,8 @@ Options parse_flags(int argc, const char* const* argv) {
   for (const auto& section : sections()) {
     for (const auto& flag : section.flags) {
       auto* option = app.add_option_function<std::string>(
-          "--" + flag.name, [&options, take = flag.take](const std::string& text) {
-            take(options, text);
-          });
+          "--" + flag.name,
+          [&options, take = flag.take](const std::string& text) { take(options, text); });
       option->take_last()->type_name("value");
       if (flag.value.empty()) {
         option->expected(0, 1)->default_str("on");
@@ -334,8 +341,7 @@ std::string help_text(const DeviceTable& devices) {
   for (const auto& section : sections()) {
     text += "\n" + section.title + ":\n";
     for (const auto& flag : section.flags) {
-      const std::string left =
-          "  --" + flag.name + (flag.value.empty() ? "" : "=" + flag.value);
+      const std::string left = "  --" + flag.name + (flag.value.empty() ? "" : "=" + flag.value);
       text += left.size() <= kWidth ? padded(left, kWidth) : left + "\n" + padded("", kWidth);
       text += "  " + flag.help + "\n";
       for (const auto& choice : flag.choices) {

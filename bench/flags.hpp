@@ -38,11 +38,13 @@ struct Options {
   bool list = false;
   std::string filter;  // as Google has it: extended regular expression, "-" in front of it negates
   int repetitions = 1;
+  bool report_aggregates_only = false;
   bool display_aggregates_only = false;
-  bool json = false;  // the result goes to stdout, and nothing else does
-  std::string out;    // the result file; empty: none
+  bool json = false;               // the result goes to stdout, and nothing else does
+  std::optional<std::string> out;  // the result file
   std::vector<std::pair<std::string, std::string>> context;
-  std::vector<std::string> passed_on;  // for benchmark::Initialize
+  std::string perf_counters;
+  std::vector<std::string> passed_on;  // for benchmark::Initialize, checked
 
   std::vector<std::string> notes;  // flags that were understood and have no effect here
 

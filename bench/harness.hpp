@@ -1,5 +1,5 @@
-// Harness: runs rows. The only place that meets Google Benchmark's State, and where every counter of
-// every row is written.
+// Harness: runs rows. The only place that meets Google Benchmark's State, and where every counter
+// of every row is written.
 //
 // A row is a Spec and a function that runs it; families are tables of them (rows.hpp). One Session
 // runs all rows of a program on one device and keeps what is dear to make: the model, warm for each
@@ -48,7 +48,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Registers the row with Google Benchmark, or skips it if its spec makes no sense. False: skipped.
+  // Registers the row with Google Benchmark, or skips it if its spec makes no sense. False:
+  // skipped.
   bool add(const BenchRow& row);
 
   // Workers and steps as numbers; on a simulated device all cores are its own.

@@ -81,9 +81,9 @@ std::vector<BenchRow> chosen_rows(const std::string& filter) {
 // A ResNet-18 step on the published batch takes a host many seconds.
 void shrink_for_cpu(const Options& options, Spec& spec) {
   constexpr Spec kSmall{.batch = 4, .image = 64, .warmup = 3};
-  for (const auto& [name, member] : {std::pair{"batch", &Spec::batch},
-                                     std::pair{"image", &Spec::image},
-                                     std::pair{"warmup", &Spec::warmup}}) {
+  for (const auto& [name, member] :
+       {std::pair{"batch", &Spec::batch}, std::pair{"image", &Spec::image},
+        std::pair{"warmup", &Spec::warmup}}) {
     if (!options.overrides_member(name)) {
       spec.*member = kSmall.*member;
     }
@@ -120,9 +120,8 @@ DeviceTable devices() {
       cuda_device(),
 #endif
       cpu_device(), sim_device(),
-      DeviceEntry{.name = "auto",
-                  .help = "the first CUDA device; with none, sim",
-                  .make = nullptr}};
+      DeviceEntry{
+          .name = "auto", .help = "the first CUDA device; with none, sim", .make = nullptr}};
 }
 
 // Whether there can be a CUDA device, found out without a CUDA call: an answer of no is certain.
@@ -152,8 +151,7 @@ std::string worker_program() {
 
 // Ranges cost something only while a profiler listens; it then sets this variable.
 bool wants_trace(const Options& options) {
-  return options.trace.value_or(options.capture ||
-                                std::getenv("NVTX_INJECTION64_PATH") != nullptr);
+  return options.trace.value_or(options.capture || std::getenv("NVTX_INJECTION64_PATH") != nullptr);
 }
 
 std::unique_ptr<Trace> make_trace(const Options& options) {
@@ -173,9 +171,12 @@ std::unique_ptr<Trace> make_trace(const Options& options) {
 
 void initialize_benchmark(const Options& options, char* program) {
   // What is handled here is switched off there, also where the environment switches it on.
-  std::vector<std::string> args{"--benchmark_list_tests=false", "--benchmark_filter=",
-                                "--benchmark_out=", "--benchmark_out_format=json",
+  std::vector<std::string> args{"--benchmark_list_tests=false",
+                                "--benchmark_filter=",
+                                "--benchmark_out=",
+                                "--benchmark_out_format=json",
                                 "--benchmark_format=console",
+                                "--benchmark_report_aggregates_only=false",
                                 "--benchmark_display_aggregates_only=false",
                                 "--benchmark_min_warmup_time=0"};
   args.insert(args.end(), options.passed_on.begin(), options.passed_on.end());
@@ -206,9 +207,10 @@ class Program {
         options_(options),
         rows_(std::move(rows)),
         table_(name_width(rows_, options.repetitions)),
-        results_([this](const std::vector<Run>& runs) { show(runs); }) {
-    if (!options.out.empty()) {
-      file_.emplace(options.out);
+        results_([this](const std::vector<Run>& runs) { show(runs); },
+                 options.report_aggregates_only) {
+    if (options.out) {
+      file_.emplace(*options.out);
     }
   }
 

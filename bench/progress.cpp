@@ -32,8 +32,7 @@ void Progress::step(int done, int total) {
     return;
   }
   next_ = now + kBetween;
-  std::string line =
-      "row " + std::to_string(run_) + " of " + std::to_string(runs_) + "  " + row_;
+  std::string line = "row " + std::to_string(run_) + " of " + std::to_string(runs_) + "  " + row_;
   if (total > 0) {
     line += "  step " + std::to_string(done) + " of " + std::to_string(total);
   }
@@ -86,8 +85,9 @@ std::string cell(const Column& column, const Run& run) {
       run.run_type == Run::RT_Aggregate && run.aggregate_unit == benchmark::kPercentage;
   double value = 0;
   if (column.counter.empty()) {
-    value = share ? run.real_accumulated_time
-                  : run.GetAdjustedRealTime() * 1e3 / benchmark::GetTimeUnitMultiplier(run.time_unit);
+    value = share
+                ? run.real_accumulated_time
+                : run.GetAdjustedRealTime() * 1e3 / benchmark::GetTimeUnitMultiplier(run.time_unit);
   } else {
     const auto found = run.counters.find(std::string(column.counter));
     if (found == run.counters.end()) {

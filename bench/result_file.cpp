@@ -99,8 +99,7 @@ Json json_of(const Run& run) {
   if (is_aggregate(run)) {
     json["threads"] = run.threads;
     json["aggregate_name"] = run.aggregate_name;
-    json["aggregate_unit"] =
-        run.aggregate_unit == benchmark::kPercentage ? "percentage" : "time";
+    json["aggregate_unit"] = run.aggregate_unit == benchmark::kPercentage ? "percentage" : "time";
   } else {
     json["repetition_index"] = run.repetition_index;
     json["threads"] = run.threads;
@@ -166,27 +165,32 @@ void Results::leave_out_failures(const std::string& row) {
   left_out_.insert(row);
 }
 
+// All repetitions of a row come in one call, its aggregates in a second one.
 void Results::ReportRuns(const std::vector<Run>& runs) {
-  std::vector<Run> kept;
+  if (runs.empty()) {
+    return;
+  }
+  std::vector<Run> kept = runs;
+  for (Run& run : kept) {
+    // Google Benchmark appends how a row is run to its name; that is the same for all of ours.
+    run.run_name.iterations.clear();
+    run.run_name.time_type.clear();
+  }
   {
     const std::lock_guard lock(mutex_);
-    for (Run run : runs) {
-      // Google Benchmark appends how a row is run to its name; that is the same for all of ours.
-      run.run_name.iterations.clear();
-      run.run_name.time_type.clear();
-      const std::string row = run.run_name.str();
-      const bool failed = error_of(run).has_value();
-      const bool left_out = left_out_.contains(row);
-      if (failed && !left_out) {
-        failed_.insert(row);
-      }
-      // An aggregate of what is left of a row would not say so.
-      const bool partial = is_aggregate(run) && (left_out || failed_.contains(row));
-      if ((failed && left_out) || partial || !std::isfinite(run.real_accumulated_time)) {
-        continue;
-      }
-      kept.push_back(std::move(run));
+    const std::string row = kept.front().run_name.str();
+    const bool left_out = left_out_.contains(row);
+    if (!left_out && std::any_of(kept.begin(), kept.end(), error_of)) {
+      failed_.insert(row);
     }
+    const bool whole = !left_out && !failed_.contains(row);
+    std::erase_if(kept, [&](const Run& run) {
+      if (is_aggregate(run)) {
+        // An aggregate of what is left of a row would not say so.
+        return !whole || !std::isfinite(run.real_accumulated_time);
+      }
+      return error_of(run) ? left_out : whole && aggregates_only_ && run.repetitions > 1;
+    });
     runs_.insert(runs_.end(), kept.begin(), kept.end());
   }
   if (!kept.empty()) {
@@ -238,6 +242,9 @@ ResultFile::ResultFile(const std::filesystem::path& path) {
     return UsageError("--benchmark_out=" + path.string() + ": cannot be written: " + why);
   };
   std::error_code error;
+  if (path.empty()) {
+    throw refuse("it has no name");
+  }
   // A link is followed, so that the link stays.
   path_ = std::filesystem::weakly_canonical(path, error);
   if (error) {
@@ -279,8 +286,7 @@ void ResultFile::write(const std::string& text) const {
       std::fflush(file.get()) != 0 || fsync(fileno(file.get())) != 0) {
     throw fail(reason());
   }
-  if (std::fclose(file.release()) != 0 ||
-      std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (std::fclose(file.release()) != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
     throw fail(reason());
   }
 }

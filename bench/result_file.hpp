@@ -1,9 +1,9 @@
 // Results: the rows of a run, as Google Benchmark reports them. ResultFile: where they go.
 //
-// Results is a reporter that only collects: Google's JSON reporter writes while rows run, so that an
-// interrupted run leaves half a file, and writes numbers that are no JSON. The text is made at the
-// end, from all rows and a context that is then complete, and put into place by renaming.
-// Rows are added by the training loop's thread; any thread may read.
+// Results is a reporter that only collects: Google's JSON reporter writes while rows run, so that
+// an interrupted run leaves half a file, and writes numbers that are no JSON. The text is made at
+// the end, from all rows and a context that is then complete, and put into place by renaming. Rows
+// are added by the training loop's thread; any thread may read.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -37,7 +37,9 @@ class Results final : public benchmark::BenchmarkReporter {
  public:
   // Is told of each row's runs as they come in, names as in the result file.
   using Listener = std::function<void(const std::vector<Run>&)>;
-  explicit Results(Listener listener) : listener_(std::move(listener)) {}
+  // `aggregates_only`: single repetitions are left out, but for those of a row that failed.
+  Results(Listener listener, bool aggregates_only)
+      : listener_(std::move(listener)), aggregates_only_(aggregates_only) {}
 
   // What a row was, member by member; kept beside its figures.
   void describe(const std::string& row, const Spec& spec);
@@ -59,6 +61,7 @@ class Results final : public benchmark::BenchmarkReporter {
 
  private:
   Listener listener_;
+  bool aggregates_only_;
   mutable std::mutex mutex_;
   std::vector<Run> runs_;
   std::vector<SkippedRow> skipped_;

@@ -13,8 +13,8 @@ namespace feedrate {
 // "6.44": that many digits behind the point.
 inline std::string fixed(double value, int digits) {
   std::array<char, 400> text;
-  const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits);
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
+                                 std::chars_format::fixed, digits);
   return {text.data(), end.ptr};
 }
 

@@ -54,7 +54,7 @@ if [[ -n ${CI:-} ]]; then
 fi
 build "$preset"
 run_tests "$preset"
-build asan
+build asan all all_verify_interface_header_sets
 if [[ -n ${CI:-} ]]; then check_tidy; fi
 run_tests asan
 build tsan

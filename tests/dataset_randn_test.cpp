@@ -108,8 +108,9 @@ TEST(RandnDataset, ChunksAreWhatTheWholeImageWouldBe) {
   for (const BatchShape& shape : {kSmall, kPublished, kOdd}) {
     constexpr std::int64_t kSample = 7;
     const Made made = make(*dataset("randn", shape), kSample, shape);
-    const at::Tensor whole = at::empty({static_cast<std::int64_t>(made.floats().size())})
-                                 .normal_(0, 1, at::detail::createCPUGenerator(randn_seed(kSample)));
+    const at::Tensor whole =
+        at::empty({static_cast<std::int64_t>(made.floats().size())})
+            .normal_(0, 1, at::detail::createCPUGenerator(randn_seed(kSample)));
     EXPECT_EQ(std::memcmp(made.image.data(), whole.const_data_ptr(), made.image.size()), 0)
         << "image " << shape.image;
   }

@@ -173,9 +173,9 @@ TEST_F(CudaDevice, SaysWhichGpuBehindWhichLink) {
   EXPECT_EQ(info.name, "cuda:0");
   for (const std::string key : {"gpu", "gpu_memory_GB", "cuda", "cudnn", "libtorch", "driver",
                                 "pcie_generation", "pcie_width"}) {
-    EXPECT_TRUE(std::any_of(info.context.begin(), info.context.end(),
-                            [&](const auto& entry) { return entry.first == key; }))
-        << key;
+    EXPECT_TRUE(std::any_of(info.context.begin(), info.context.end(), [&](const auto& entry) {
+      return entry.first == key;
+    })) << key;
   }
 }
 

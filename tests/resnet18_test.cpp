@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "adam.hpp"
+#include "one_intraop_thread.hpp"
 
 namespace feedrate {
 namespace {
@@ -123,7 +124,9 @@ std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
   return made;
 }
 
-class ResNet18Equals : public testing::TestWithParam<at::ScalarType> {};
+class ResNet18Equals : public testing::TestWithParam<at::ScalarType> {
+  const OneIntraOpThread one_thread_;
+};
 
 TEST_P(ResNet18Equals, Torchvisions) {
   const json& expected = recorded();
@@ -206,6 +209,7 @@ TEST(ResNet18, StartsConvolutionsByFanOutAndNormsAtOne) {
 
 // What is timed is what is compared above.
 TEST(ResNet18Step, TrainsAsTheComparedNetworkDoes) {
+  const OneIntraOpThread one_thread;
   const ResNet18 network = network_by_formula(at::kFloat);
   const auto step = make_resnet18_step({.name = "cpu", .type = DeviceType::kCpu}, network);
   std::vector<Batch> batches;

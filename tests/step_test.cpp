@@ -16,6 +16,7 @@
 #include "feedrate/error.hpp"
 #include "feedrate/loader.hpp"
 #include "feedrate/schedule.hpp"
+#include "one_intraop_thread.hpp"
 
 namespace feedrate {
 namespace {
@@ -51,7 +52,11 @@ std::vector<float> losses_of_steps(Step& step, int count) {
   return step.losses();
 }
 
-TEST(ResNet18Step, RepeatsItsLossesAfterReset) {
+class ResNet18StepOnCpu : public testing::Test {
+  const OneIntraOpThread one_thread_;
+};
+
+TEST_F(ResNet18StepOnCpu, RepeatsItsLossesAfterReset) {
   const auto step = make_resnet18_step(kCpu);
   const std::vector<float> first = losses_of_steps(*step, 3);
   ASSERT_EQ(first.size(), 3u);
@@ -61,12 +66,12 @@ TEST(ResNet18Step, RepeatsItsLossesAfterReset) {
   EXPECT_EQ(losses_of_steps(*step, 3), first);
 }
 
-TEST(ResNet18Step, StartsFromTheSameWeightsEachTime) {
+TEST_F(ResNet18StepOnCpu, StartsFromTheSameWeightsEachTime) {
   EXPECT_EQ(losses_of_steps(*make_resnet18_step(kCpu), 1),
             losses_of_steps(*make_resnet18_step(kCpu), 1));
 }
 
-TEST(ResNet18Step, LearnsABatchThatItSeesAgainAndAgain) {
+TEST_F(ResNet18StepOnCpu, LearnsABatchThatItSeesAgainAndAgain) {
   const auto step = make_resnet18_step(kCpu);
   Batch batch(0);
   for (int i = 0; i < 6; ++i) {
@@ -96,13 +101,12 @@ class Operators {
  public:
   Operators()
       : handle_(at::addGlobalCallback(
-            at::RecordFunctionCallback(
-                [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
-                  const std::lock_guard lock(mutex_);
-                  names_.insert(function.name());
-                  return nullptr;
-                })
-                .scopes({at::RecordScope::FUNCTION}))) {}
+            at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                           -> std::unique_ptr<at::ObserverContext> {
+              const std::lock_guard lock(mutex_);
+              names_.insert(function.name());
+              return nullptr;
+            }).scopes({at::RecordScope::FUNCTION}))) {}
   ~Operators() {
     at::removeCallback(handle_);
     names_.clear();
@@ -119,7 +123,7 @@ class Operators {
 };
 
 // On a GPU each of these waits for the device.
-TEST(ResNet18Step, AsksForNoValueOfATensor) {
+TEST_F(ResNet18StepOnCpu, AsksForNoValueOfATensor) {
   const auto step = make_resnet18_step(kCpu);
   Batch batch(0);
   const Operators operators;
@@ -127,12 +131,12 @@ TEST(ResNet18Step, AsksForNoValueOfATensor) {
   const std::set<std::string> names = operators.names();
   ASSERT_THAT(names, Contains("aten::cross_entropy_loss"));
   ASSERT_THAT(names, Contains("aten::_foreach_addcdiv_"));
-  EXPECT_THAT(names, Not(Contains(testing::AnyOf("aten::item", "aten::_local_scalar_dense",
-                                                 "aten::is_nonzero", "aten::nonzero",
-                                                 "aten::equal"))));
+  EXPECT_THAT(names,
+              Not(Contains(testing::AnyOf("aten::item", "aten::_local_scalar_dense",
+                                          "aten::is_nonzero", "aten::nonzero", "aten::equal"))));
 }
 
-TEST(ResNet18Step, RefusesEmptyBatchesAndSimulatedDevices) {
+TEST_F(ResNet18StepOnCpu, RefusesEmptyBatchesAndSimulatedDevices) {
   const auto step = make_resnet18_step(kCpu);
   EXPECT_THROW(step->train({.images = nullptr, .labels = nullptr, .shape = {.empty = true}}),
                Unsupported);
@@ -142,11 +146,6 @@ TEST(ResNet18Step, RefusesEmptyBatchesAndSimulatedDevices) {
 // Whatever order a schedule issues its work in, each step must train on the batch of its number.
 class Schedules : public testing::Test {
  protected:
-  // One intra-op thread for the streams to come: their copies, and the loader's threads, shall have
-  // the cores.
-  Schedules() { at::set_num_threads(1); }
-  ~Schedules() override { at::set_num_threads(usual_threads_); }
-
   std::vector<float> losses(Spec spec) {
     spec.batch = kShape.batch;
     spec.image = kShape.image;
@@ -158,15 +157,15 @@ class Schedules : public testing::Test {
     device_->prepare(spec);
     const auto source = make_source(spec, {.device = *device_, .datasets = datasets_});
     Trace trace;
-    const Timeline timeline = run(
-        spec, {.device = *device_, .source = source.get(), .step = *step_, .trace = trace});
+    const Timeline timeline =
+        run(spec, {.device = *device_, .source = source.get(), .step = *step_, .trace = trace});
     for (const StepRecord& record : timeline.steps) {
       EXPECT_EQ(record.fingerprint_used, record.fingerprint_made) << "batch " << record.index;
     }
     return step_->losses();
   }
 
-  const int usual_threads_ = at::get_num_threads();
+  const OneIntraOpThread one_thread_;
   DatasetTable datasets_ = torch_datasets();
   std::unique_ptr<Device> device_ = make_device({cpu_device()}, "cpu");
   std::unique_ptr<Step> step_ = make_resnet18_step(kCpu);

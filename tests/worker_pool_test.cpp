@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -92,7 +93,7 @@ TEST_F(Pool, KeepsItsWorkersFromRowToRow) {
   const std::vector<int> pids = pool_.pids();
   ASSERT_EQ(pids.size(), static_cast<std::size_t>(kWorkers));
   for (const Buffers buffers : {Buffers::kFresh, Buffers::kRing, Buffers::kFresh}) {
-    for (const int count : {0, 1, 20}) {
+    for (const int count : {20, 0, 1}) {  // all have started before the first early end
       expect_good_batches(spec(buffers), count);
     }
   }
@@ -141,6 +142,13 @@ TEST_F(Pool, ServesOneLoaderAtATime) {
   const auto first = make(spec());
   EXPECT_THROW(make(spec()), LoaderError);
   EXPECT_EQ(first->next().index, 0);
+}
+
+TEST_F(Pool, WorkersAreNotToBeStartedByHand) {
+  const std::string by_hand = FEEDRATE_TEST_WORKER " 0 </dev/null 2>/dev/null";
+  const int status = std::system(by_hand.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
 }
 
 TEST_F(Pool, NamesAProgramThatCannotBeStarted) {

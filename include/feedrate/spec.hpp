@@ -164,8 +164,8 @@ struct Spec {
   int batch = 64;
   int image = 512;
   LoaderKind loader = LoaderKind::kInline;
-  int workers = kAllCores;  // threads or processes; inline has none
-  int prefetch = 2;         // batches a worker may have begun and not handed over
+  int workers = kAllCores;                    // threads or processes; inline has none
+  int prefetch = 2;                           // batches a worker may have begun and not handed over
   HostMemory memory = HostMemory::kPageable;  // what the copy reads from
   Buffers buffers = Buffers::kFresh;          // the loader's own memory
   Pinning pinning = Pinning::kNone;           // who brings a batch into page-locked memory

@@ -82,8 +82,9 @@ class BadInput(Case):
         self.assert_refused("--device=sim", "--image=66", says="a multiple of 4")
 
     def test_value_that_is_missing(self):
-        self.assert_refused("--device=sim", "--benchmark_filter=null", "--batch", says="--batch",
-                            out=False)
+        self.assert_refused(
+            "--device=sim", "--benchmark_filter=null", "--batch", says="--batch", out=False
+        )
 
     def test_unknown_names(self):
         self.assert_refused("--device=tpu", says=["tpu", "cpu", "sim", "auto"])
@@ -167,9 +168,7 @@ class BadInput(Case):
             "": "--benchmark_out",
         }.items():
             with self.subTest(path=path):
-                self.assert_refused(
-                    "--device=sim", f"--benchmark_out={path}", says=says, out=False
-                )
+                self.assert_refused("--device=sim", f"--benchmark_out={path}", says=says, out=False)
         self.assert_folder_untouched(dangling.name)
         self.assertFalse(os.path.isfile("/dev/null"))
 

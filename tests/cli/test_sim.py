@@ -5,7 +5,6 @@ import re
 import resource
 import unittest
 
-import program
 from program import PIPELINE, Case, bench, rows_of, strict_json
 
 SPLIT = ("compute_ms", "exposed_copy_ms", "exposed_fetch_ms", "exposed_host_ms", "other_ms")
@@ -62,8 +61,11 @@ class Ladder(Case):
         self.assertIn("simulated", result["benchmarks"][0]["label"])
 
     def test_auto_without_a_gpu_simulates_and_says_so(self):
-        done = bench("--benchmark_filter=null", f"--benchmark_out={self.out}",
-                     env={"CUDA_VISIBLE_DEVICES": ""})
+        done = bench(
+            "--benchmark_filter=null",
+            f"--benchmark_out={self.out}",
+            env={"CUDA_VISIBLE_DEVICES": ""},
+        )
         self.assertEqual(done.returncode, 0)
         self.assertIn("SIMULATED", done.stderr)
         context = strict_json(self.out.read_text())["context"]
@@ -74,11 +76,14 @@ class Ladder(Case):
         self.assertEqual(list(specs), sorted([*PIPELINE, "Compute/resnet18"]))
         self.assertEqual(specs["Pipeline/streams"]["schedule"], "two_streams")
         self.assertEqual(specs["Pipeline/streams"]["workers"], 8)
-        self.assertEqual({spec["prefetch"] for name, spec in specs.items() if name in PIPELINE},
-                         {3})
+        self.assertEqual(
+            {spec["prefetch"] for name, spec in specs.items() if name in PIPELINE}, {3}
+        )
 
     def test_row_keeps_what_its_name_says(self):
-        specs = self.run_to_file(SIM, "--dataset=replay", "--step=null", "--loader=threads")["specs"]
+        specs = self.run_to_file(SIM, "--dataset=replay", "--step=null", "--loader=threads")[
+            "specs"
+        ]
         self.assertEqual(specs["Pipeline/null"]["dataset"], "none")
         self.assertEqual(specs["Pipeline/baseline"]["dataset"], "replay")
         self.assertEqual(specs["Pipeline/baseline"]["step"], "null")
@@ -99,8 +104,10 @@ class Selection(Case):
     def test_filter_is_an_extended_expression_over_clean_names(self):
         self.assertEqual(self.names("--benchmark_filter=Pipeline"), PIPELINE)
         self.assertEqual(self.names("--benchmark_filter=s$"), PIPELINE[2:3] + PIPELINE[4:5])
-        self.assertEqual(self.names("--benchmark_filter=^Pipeline/(null|direct)$"),
-                         ["Pipeline/null", "Pipeline/direct"])
+        self.assertEqual(
+            self.names("--benchmark_filter=^Pipeline/(null|direct)$"),
+            ["Pipeline/null", "Pipeline/direct"],
+        )
         self.assertEqual(self.names("--benchmark_filter=[8]"), ["Compute/resnet18"])
         self.assertEqual(self.names("--benchmark_filter=-Pipeline"), ["Compute/resnet18"])
 
@@ -110,8 +117,9 @@ class Selection(Case):
         self.assertEqual(self.names("--benchmark_filter=all"), everything)
 
     def test_last_of_several_wins(self):
-        self.assertEqual(self.names("--benchmark_filter=Pipeline", "--benchmark_filter=null"),
-                         ["Pipeline/null"])
+        self.assertEqual(
+            self.names("--benchmark_filter=Pipeline", "--benchmark_filter=null"), ["Pipeline/null"]
+        )
 
     def test_dashes_and_separate_values(self):
         self.assertEqual(self.names("--benchmark-filter", "direct"), ["Pipeline/direct"])
@@ -132,16 +140,48 @@ class Help(Case):
         done = bench("--help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         counters = rows_of(self.run_to_file(SIM, "--benchmark_filter=pinned"))["Pipeline/pinned"]
-        stock = {"real_time", "cpu_time", "iterations", "threads", "repetitions",
-                 "repetition_index", "family_index", "per_family_instance_index",
-                 "items_per_second", "bytes_per_second"}
+        stock = {
+            "real_time",
+            "cpu_time",
+            "iterations",
+            "threads",
+            "repetitions",
+            "repetition_index",
+            "family_index",
+            "per_family_instance_index",
+            "items_per_second",
+            "bytes_per_second",
+        }
         names = [name for name, value in counters.items() if isinstance(value, float | int)]
         for name in set(names) - stock:
             self.assertRegex(done.stdout, rf"(?m)^ +{name} ")
-        for flag in ("device", "batch", "image", "loader", "workers", "prefetch", "memory",
-                     "buffers", "pinning", "copy", "schedule", "guard", "slots", "sync_every",
-                     "pop_first", "step", "warmup", "steps", "cooldown", "window", "capture",
-                     "trace", "benchmark_filter", "benchmark_out", "benchmark_repetitions"):
+        for flag in (
+            "device",
+            "batch",
+            "image",
+            "loader",
+            "workers",
+            "prefetch",
+            "memory",
+            "buffers",
+            "pinning",
+            "copy",
+            "schedule",
+            "guard",
+            "slots",
+            "sync_every",
+            "pop_first",
+            "step",
+            "warmup",
+            "steps",
+            "cooldown",
+            "window",
+            "capture",
+            "trace",
+            "benchmark_filter",
+            "benchmark_out",
+            "benchmark_repetitions",
+        ):
             self.assertRegex(done.stdout, rf"(?m)^  --{flag}\b")
         for choice in ("write_combined", "two_streams", "processes", "published", "auto"):
             self.assertRegex(done.stdout, rf"(?m)^ +{choice} ")
@@ -161,16 +201,33 @@ class ResultFile(Case):
 
     def test_context_names_program_machine_and_device(self):
         context = self.run_to_file(SIM, "--benchmark_filter=null", "--steps=7")["context"]
-        for key in ("version", "git_revision", "build_type", "compiler", "command_line", "cpu",
-                    "cores", "cores_usable", "numa_nodes", "memory_GB", "kernel", "device",
-                    "simulated", "workers", "window", "steal_percent", "interrupted", "profile"):
+        for key in (
+            "version",
+            "git_revision",
+            "build_type",
+            "compiler",
+            "command_line",
+            "cpu",
+            "cores",
+            "cores_usable",
+            "numa_nodes",
+            "memory_GB",
+            "kernel",
+            "device",
+            "simulated",
+            "workers",
+            "window",
+            "steal_percent",
+            "interrupted",
+            "profile",
+        ):
             self.assertTrue(context[f"feedrate.{key}"], key)
         self.assertIn("--steps=7", context["feedrate.command_line"])
         self.assertEqual(context["feedrate.interrupted"], "false")
         self.assertEqual(context["json_schema_version"], 1)
 
     def test_users_context_may_hold_anything(self):
-        text = b"--benchmark_context=mine=\x01\xff\"\\,date=never"
+        text = b'--benchmark_context=mine=\x01\xff"\\,date=never'
         done = bench(SIM, "--benchmark_filter=null", text, f"--benchmark_out={self.out}")
         self.assertEqual(done.returncode, 0, done.stderr)
         context = strict_json(self.out.read_bytes().decode("utf-8"))["context"]
@@ -200,7 +257,9 @@ class ResultFile(Case):
         done = bench(SIM, f"--benchmark_out={self.out}", preexec_fn=small_files)
         self.assertEqual(done.returncode, 1)
         self.assertIn("Pipeline/streams", done.stdout)
-        self.assertRegex(done.stderr, r"\Abench: the rows ran, but [^\n]+ could not be written[^\n]+\n\Z")
+        self.assertRegex(
+            done.stderr, r"\Abench: the rows ran, but [^\n]+ could not be written[^\n]+\n\Z"
+        )
         self.assertEqual(self.out.read_text(), "an older result")
         self.assertEqual(os.listdir(self.folder), [self.out.name])
 
@@ -274,13 +333,19 @@ class RowsThatCannotRun(Case):
             self.assertEqual((rows[name]["real_time"], rows[name]["iterations"]), (0, 0))
         self.assert_sound()
 
-    def test_failed_row_fails_in_every_repetition(self):
-        result = self.run_to_file(SIM, "--batch=20000", "--benchmark_filter=null|streams",
-                                  "--benchmark_repetitions=3",
-                                  "--benchmark_enable_random_interleaving", status=1)
-        streams = [row for row in result["benchmarks"] if row["run_name"] == "Pipeline/streams"]
-        self.assertEqual([row["error_occurred"] for row in streams], [True] * 3)
-        self.assertEqual({row["run_type"] for row in streams}, {"iteration"})
+    def test_failed_row_fails_in_every_repetition_and_has_no_aggregates(self):
+        for flag in ("enable_random_interleaving", "report_aggregates_only"):
+            result = self.run_to_file(
+                SIM,
+                "--batch=20000",
+                "--benchmark_filter=null|streams",
+                "--benchmark_repetitions=3",
+                f"--benchmark_{flag}",
+                status=1,
+            )
+            mine = [row for row in result["benchmarks"] if row["run_name"] == "Pipeline/streams"]
+            self.assertEqual([row["error_occurred"] for row in mine], [True] * 3)
+            self.assertEqual({row["run_type"] for row in mine}, {"iteration"})
 
     def test_error_shows_in_the_table(self):
         done = bench(SIM, "--batch=20000", "--benchmark_filter=streams")
