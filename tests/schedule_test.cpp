@@ -228,7 +228,14 @@ TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
   CountingSource source(device, spec.shape());
   Trace trace;
   const auto step = make_null_step();
-  run(spec, {.device = device, .source = &source, .step = *step, .trace = trace, .capture = true});
+  const auto timeline = run(
+      spec,
+      {.device = device, .source = &source, .step = *step, .trace = trace, .capture = true});
+  // Starting a profiler takes long: the window begins behind it.
+  EXPECT_GT(timeline.window.begin, timeline.steps[0].compute.end);
+  EXPECT_LT(timeline.window.begin, timeline.steps[1].launch.begin);
+  EXPECT_GT(timeline.window.end, timeline.steps[2].compute.end);
+  EXPECT_LT(timeline.window.end, timeline.steps[3].launch.begin);
   std::vector<std::string> around;
   for (const auto& entry : device.log) {
     if (entry.starts_with("step") || entry.starts_with("profiler")) {

@@ -24,7 +24,9 @@ struct RunParts {
   Step& step;
   Trace& trace;
   const std::atomic<bool>* stop = nullptr;  // raised: the run throws Interrupted at the next step
-  bool capture = false;  // bracket the measured steps for a profiler, synchronised on both sides
+  // Bracket the measured steps for a profiler. The window is then synchronised on both sides, as
+  // the published one is.
+  bool capture = false;
   std::function<void(int done, int total)> progress;  // after each launched step; may be empty
 };
 
