@@ -38,10 +38,10 @@ Spec Session::resolved(Spec spec) const {
   return spec;
 }
 
-bool Session::add(const BenchRow& row) {
+void Session::add(const BenchRow& row) {
   if (const auto reason = invalid(row.spec)) {
     parts_.results.skip(row.name, *reason);
-    return false;
+    return;
   }
   BenchRow resolved_row = row;
   resolved_row.spec = resolved(row.spec);
@@ -51,7 +51,6 @@ bool Session::add(const BenchRow& row) {
       row.name.c_str(), [this, resolved_row](benchmark::State& state) { run(resolved_row, state); })
       ->Iterations(resolved_row.spec.steps)
       ->UseManualTime();
-  return true;
 }
 
 Step& Session::step(const Spec& spec) {

@@ -48,9 +48,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Registers the row with Google Benchmark, or skips it if its spec makes no sense. False:
-  // skipped.
-  bool add(const BenchRow& row);
+  // Registers the row with Google Benchmark, or skips it if its spec makes no sense.
+  void add(const BenchRow& row);
 
   // Workers and steps as numbers; on a simulated device all cores are its own.
   Spec resolved(Spec spec) const;

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <regex>
 #include <string>
@@ -209,6 +212,9 @@ class Program {
         table_(name_width(rows_, options.repetitions)),
         results_([this](const std::vector<Run>& runs) { show(runs); },
                  options.report_aggregates_only) {
+    for (auto& row : rows_) {
+      override_members(options, row);
+    }
     if (options.out) {
       file_.emplace(*options.out);
     }
@@ -217,41 +223,20 @@ class Program {
   int run() {
     Interrupt interrupt([this] { write(true); });
     const auto& stop = interrupt.raised();
-
-    std::string device_name = options_.device;
-    const std::string kind = kind_of(device_name);
-    WorkerPool processes(worker_program());
-    for (auto& row : rows_) {
-      override_members(options_, row);
-    }
-    if (kind == "cpu" || (kind != "sim" && may_have_gpu())) {
-      start(processes);
-    }
-    if (kind == "auto") {
-      device_name = automatic_device();
-      if (device_name == "sim") {
-        say("no CUDA device: what follows is SIMULATED, from a profile of another machine");
-        add_context({{"feedrate.device_choice", "auto: no CUDA device, so simulated"}});
-      }
-    }
-    const auto device = make_device(devices(), device_name);
-    const auto trace = make_trace(options_);
     const auto datasets = torch_datasets();
-
+    WorkerPool processes(worker_program());
+    const auto device = open_device(processes);
+    const auto trace = make_trace(options_);
     const DeviceInfo info = device->info();
-    add_context(device_context(info));
-    add_context(program_context(argc_, argv_));
-    add_context(host_context());
-    add_context(options_.context);
-    if (debug_build()) {
-      say("this is a debug build: its times mean nothing");
-    }
+    describe_run(info);
     if (!info.simulated && !stop) {
       add_context(cpu_rate_context(datasets));
     }
 
     initialize_benchmark(options_, argv_[0]);
-    Progress progress(static_cast<int>(rows_.size()) * options_.repetitions);
+    const auto sound = std::count_if(rows_.begin(), rows_.end(),
+                                     [](const BenchRow& row) { return !invalid(row.spec); });
+    Progress progress(static_cast<int>(sound) * options_.repetitions);
     progress_ = &progress;
     Session session({.device = *device,
                      .datasets = datasets,
@@ -261,24 +246,15 @@ class Program {
                      .progress = progress,
                      .stop = stop,
                      .capture = options_.capture});
-    // What rows have in common; each one's spec stands beside its figures.
-    BenchRow common{.spec = {.loader = LoaderKind::kThreads}};
-    override_members(options_, common);
-    common.spec.loader = LoaderKind::kThreads;
-    common.spec = session.resolved(common.spec);
-    add_context({{"feedrate.workers", std::to_string(common.spec.workers)},
-                 {"feedrate.batch", std::to_string(common.spec.batch)},
-                 {"feedrate.image", std::to_string(common.spec.image)},
-                 {"feedrate.window", std::string(name_of(common.spec.window))}});
-    head(info, common.spec);
-    const bool some = std::count_if(rows_.begin(), rows_.end(),
-                                    [&](const BenchRow& row) { return session.add(row); }) > 0;
+    head(info, session);
+    for (const auto& row : rows_) {
+      session.add(row);
+    }
     const StealTime steal;
-    if (some) {
+    if (sound > 0) {
       benchmark::RunSpecifiedBenchmarks(&results_, ".");
     }
     progress_ = nullptr;
-    progress.clear();
 
     interrupt.finish();
     add_context(device_context(session.device_info()));
@@ -291,25 +267,55 @@ class Program {
   }
 
  private:
-  // A failure here is the failure of the rows that want workers, and they will say so.
-  void start(WorkerPool& processes) {
-    try {
-      processes.ensure(most_processes(rows_));
-    } catch (const LoaderError& error) {
-      say(error.what());
+  // Starts the workers first, if there can be a row that needs them.
+  std::unique_ptr<Device> open_device(WorkerPool& processes) {
+    const std::string kind = kind_of(options_.device);
+    if (kind == "cpu" || (kind != "sim" && may_have_gpu())) {
+      try {
+        processes.ensure(most_processes(rows_));
+      } catch (const LoaderError& error) {
+        say(error.what());  // the rows that want workers will fail, and the others run
+      }
+    }
+    if (kind != "auto") {
+      return make_device(devices(), options_.device);
+    }
+    const std::string choice = automatic_device();
+    if (choice == "sim") {
+      say("no CUDA device: what follows is SIMULATED, from a profile of another machine");
+      add_context({{"feedrate.device_choice", "auto: no CUDA device, so simulated"}});
+    }
+    return make_device(devices(), choice);
+  }
+
+  void describe_run(const DeviceInfo& info) {
+    add_context(device_context(info));
+    add_context(program_context(argc_, argv_));
+    add_context(host_context());
+    add_context(options_.context);
+    if (debug_build()) {
+      say("this is a debug build: its times mean nothing");
     }
   }
 
-  void head(const DeviceInfo& info, const Spec& common) const {
-    if (options_.json) {
-      return;
+  // What rows have in common; each one's spec stands beside its figures.
+  void head(const DeviceInfo& info, const Session& session) {
+    BenchRow row;
+    override_members(options_, row);
+    row.spec.loader = LoaderKind::kThreads;
+    const Spec common = session.resolved(row.spec);
+    const std::string window(name_of(common.window));
+    add_context({{"feedrate.workers", std::to_string(common.workers)},
+                 {"feedrate.batch", std::to_string(common.batch)},
+                 {"feedrate.image", std::to_string(common.image)},
+                 {"feedrate.window", window}});
+    if (!options_.json) {
+      std::printf("%s on %s: %s%d workers, batches of %d images of %d x %d, %s window\n",
+                  version_text().c_str(), info.name.c_str(),
+                  info.simulated ? "SIMULATED, no time was measured; " : "", common.workers,
+                  common.batch, common.image, common.image, window.c_str());
+      table_.header();
     }
-    std::printf("%s on %s: %s%d workers, batches of %d images of %d x %d, %s window\n",
-                version_text().c_str(), info.name.c_str(),
-                info.simulated ? "SIMULATED, no time was measured; " : "", common.workers,
-                common.batch, common.image, common.image,
-                std::string(name_of(common.window)).c_str());
-    table_.header();
   }
 
   void show(const std::vector<Run>& runs) {
