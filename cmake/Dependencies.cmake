@@ -1,5 +1,6 @@
 # What feedrate builds on, as targets:
-#   benchmark::benchmark  GTest::gtest_main  GTest::gmock  nlohmann_json::nlohmann_json  CLI11::CLI11
+#   benchmark::benchmark  GTest::gtest_main  GTest::gmock
+#   nlohmann_json::nlohmann_json  CLI11::CLI11
 #   feedrate_warnings     our own warnings, errors with FEEDRATE_WERROR; for our targets only
 #   feedrate_libtorch     LibTorch, all of it                                (FEEDRATE_TORCH)
 #   feedrate_torch_cpu    the same headers, but only the libraries that need no GPU: loads sooner
@@ -14,8 +15,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/Packages.cmake)
 
 find_package(Threads REQUIRED)
 # For the fetched copies: the libraries only.
-foreach(extra BENCHMARK_ENABLE_TESTING BENCHMARK_ENABLE_INSTALL BENCHMARK_ENABLE_WERROR INSTALL_GTEST
-              JSON_Install CLI11_INSTALL)
+foreach(extra BENCHMARK_ENABLE_TESTING BENCHMARK_ENABLE_INSTALL BENCHMARK_ENABLE_WERROR
+              INSTALL_GTEST JSON_Install CLI11_INSTALL)
   set(${extra} OFF CACHE INTERNAL "")
 endforeach()
 

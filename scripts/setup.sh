@@ -29,7 +29,7 @@ die() {
 
 trap 'status=$?; ((status == 0)) || say "stopped, exit status $status"' EXIT
 
-# logged TEXT COMMAND…: says what happens, keeps its output in the log, says what to do if it fails
+# logged TEXT COMMAND…: says what happens and keeps its output in the log; says what to do if it fails.
 logged() {
   local text=$1 status=0
   shift
@@ -73,39 +73,35 @@ install_packages() {
 }
 
 missing_tools() {
-  if [[ -n ${CXX:-} ]]; then
-    command -v "$CXX" >/dev/null || die "CXX is $CXX, which is not there. Unset it or install it."
-  else
-    tool_at_least g++ 12 || echo build-essential
-  fi
+  [[ -n ${CXX:-} ]] || tool_at_least g++ 12 || echo build-essential
   tool_at_least cmake 3.25 || echo cmake
   tool_at_least ninja 1.10 || echo ninja-build
   tool_at_least python3 3.10 || echo python3
 }
 
-# Prints `missing PACKAGE…` and a line `found FILE` for each library that is there.
+# Makes $missing the packages of the libraries that CMake does not find.
 probe_libraries() {
-  cmake --fresh -G Ninja -S cmake/probe -B "$state/probe" 2>&1 | tee -a "$log"
-  return "${PIPESTATUS[0]}"
+  logged "looking for the libraries" cmake --fresh -G Ninja -S cmake/probe -B "$state/probe"
+  read -ra missing <"$state/probe/missing"
 }
 
 set_up_system() {
-  local missing found
+  local missing
   mapfile -t missing < <(missing_tools)
   if ((${#missing[@]})); then
     install_packages "${missing[@]}"
     mapfile -t missing < <(missing_tools)
-    ((${#missing[@]} == 0)) || die "too old even as installed, newer ones needed: ${missing[*]}" \
-      "(g++ 12, CMake 3.25, ninja 1.10, Python 3.10; CXX=… names another compiler)"
+    ((${#missing[@]} == 0)) || die "still missing or too old: ${missing[*]}. g++ 12, CMake 3.25," \
+      "ninja 1.10 and Python 3.10 or newer are needed; CXX=… names another compiler"
   fi
-  found=$(probe_libraries) || die "CMake cannot compile: see $PWD/$log"
-  read -ra missing < <(sed -n 's/^missing //p' <<<"$found")
+  probe_libraries
   if ((${#missing[@]})); then
     say "CMake does not find what ${missing[*]} bring (CMAKE_PREFIX_PATH names more places)"
     install_packages "${missing[@]}"
-    found=$(probe_libraries)
+    probe_libraries
+    ((${#missing[@]} == 0)) || die "installed, but CMake does not find them: ${missing[*]}"
   fi
-  sed -n 's/^found //p' <<<"$found" >>"$state/files"
+  cat "$state/probe/found" >>"$state/files"
 }
 
 # --- Python: Torch, and a CUDA toolkit where there is none ----------------------------------------
@@ -124,23 +120,34 @@ pip_install() {
 }
 
 # torch_of PYTHON: prints `VERSION CUDA FOLDER` of the Torch that it imports, CUDA being - for none
-# and FOLDER the one with TorchConfig.cmake
+# and FOLDER the one with TorchConfig.cmake. Fails without one, saying why if there is a Torch.
 torch_of() {
-  "$1" - "$torch_oldest" 2>/dev/null <<'PYTHON'
+  "$1" -W ignore - "$torch_oldest" <<'PYTHON'
 import os, re, sys
-import torch, torch.utils
-number = lambda version: [int(part) for part in re.findall(r"\d+", version)[:2]]
-folder = os.path.join(torch.utils.cmake_prefix_path, "Torch")
-usable = os.path.exists(os.path.join(folder, "TorchConfig.cmake"))
-usable = usable and torch.compiled_with_cxx11_abi()  # else it cannot meet GoogleTest in one program
-if not usable or number(torch.__version__) < number(sys.argv[1]):
+
+def number(version):
+    return [int(part) for part in re.findall(r"\d+", version)[:2]]
+
+try:
+    import torch, torch.utils
+
+    folder = os.path.join(torch.utils.cmake_prefix_path, "Torch")
+    if number(torch.__version__) < number(sys.argv[1]):
+        raise ImportError(f"{torch.__version__} is older than {sys.argv[1]}")
+    if not os.path.exists(os.path.join(folder, "TorchConfig.cmake")):
+        raise ImportError(f"it brings no {folder}/TorchConfig.cmake")
+    if not torch.compiled_with_cxx11_abi():
+        raise ImportError("it has the old C++ ABI and cannot meet GoogleTest in one program")
+except ModuleNotFoundError:
     sys.exit(1)
+except Exception as error:
+    sys.exit(f"feedrate: the Torch of {sys.executable} is not used: {error}")
 print(torch.__version__, torch.version.cuda or "-", folder)
 PYTHON
 }
 
-# toolkit_for MAJOR: prints the folder of an installed CUDA toolkit of that version: its nvcc, and the
-# headers that we include, which the smaller selections of it lack
+# toolkit_for MAJOR: prints the folder of an installed CUDA toolkit of that version: its nvcc, and
+# the headers that we include, which the smaller selections of it lack.
 toolkit_for() {
   local nvcc include
   for nvcc in "${CUDACXX:-nvcc}" nvcc /usr/local/cuda/bin/nvcc /usr/local/cuda-"$1"*/bin/nvcc; do
@@ -176,15 +183,18 @@ set_up_toolkit() {
 set_up_torch() {
   local version cuda folder toolkit
   python=$(command -v python3)
-  if read -r version cuda folder < <(torch_of "$python") &&
-    { [[ $cuda == - || ${cuda%%.*} == "$cuda_major" ]] || toolkit_for "${cuda%%.*}" >/dev/null; }; then
+  if ! read -r version cuda folder < <(torch_of "$python"); then
+    python=""
+  elif [[ $cuda == - || ${cuda%%.*} == "$cuda_major" ]] ||
+    toolkit_for "${cuda%%.*}" >/dev/null; then
     say "using the Torch $version of $python"
   else
-    if [[ -n ${version:-} ]]; then
-      say "$python has Torch $version for CUDA $cuda, but there is no CUDA toolkit ${cuda%%.*}: not used"
-    fi
+    say "the Torch $version of $python is not used: no nvcc of CUDA ${cuda%%.*} was found"
+    python=""
+  fi
+  if [[ -z $python ]]; then
     python=$PWD/.venv/bin/python
-    if ! { read -r version cuda folder < <(torch_of "$python") && [[ $version == "$torch_version"* ]]; }; then
+    if [[ ! -x $python ]] || ! read -r version cuda folder < <(torch_of "$python"); then
       pip_install "installing Torch $torch_version into .venv (2.5 GB to download, minutes)" \
         "torch==$torch_version" "torchvision==$torchvision_version" numpy
       read -r version cuda folder < <(torch_of "$python") ||
@@ -229,7 +239,7 @@ print(sys.executable, getattr(u.find_spec("torch"), "origin", None))'
 
 set_up() {
   mkdir -p "$state"
-  if [[ -e $state/flags && $(fingerprint 2>/dev/null) == "$(cat "$state/fingerprint" 2>/dev/null)" ]]; then
+  if [[ -e $state/flags && $(fingerprint 2>/dev/null) == "$(<"$state/fingerprint")" ]]; then
     mapfile -t cmake_flags <"$state/flags"
     python=${cmake_flags[0]#*=}
   else
@@ -245,7 +255,7 @@ build() {
   local preset=$1 folder=build-$1 flags
   shift
   case $preset in release | ci) folder=build ;; esac
-  flags="$preset ${cmake_flags[*]}"
+  flags="$preset $(cksum <"$state/fingerprint")"
   if [[ ! -e $folder/build.ninja || $(cat "$folder/flags" 2>/dev/null) != "$flags" ]]; then
     logged "configuring $folder" cmake --fresh --preset "$preset" "${cmake_flags[@]}"
     echo "$flags" >"$folder/flags"

@@ -24,7 +24,7 @@ check_format() {
 check_tidy() {
   say "checking the core with clang-tidy"
   grep -oP '"file": "\K.*/fixtures/.*(?=")' build-asan/compile_commands.json |
-    xargs -P "$jobs" -n 1 "$tools/clang-tidy" --quiet -p build-asan
+    xargs -P "$jobs" -n 1 "$tools/clang-tidy" --quiet -p build-asan 2>>"$log" # its counts
 }
 
 run_tests() { # PRESET [COMMAND…]: COMMAND starts ctest
@@ -34,7 +34,7 @@ run_tests() { # PRESET [COMMAND…]: COMMAND starts ctest
   "$@" ctest --preset "$preset" --parallel "$jobs"
 }
 
-# The first versions of the thread sanitizer's runtime cannot live with many random bits in addresses.
+# The thread sanitizer of older compilers cannot live with many random bits in addresses.
 fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 
