@@ -229,8 +229,7 @@ TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
   Trace trace;
   const auto step = make_null_step();
   const auto timeline = run(
-      spec,
-      {.device = device, .source = &source, .step = *step, .trace = trace, .capture = true});
+      spec, {.device = device, .source = &source, .step = *step, .trace = trace, .capture = true});
   // Starting a profiler takes long: the window begins behind it.
   EXPECT_GT(timeline.window.begin, timeline.steps[0].compute.end);
   EXPECT_LT(timeline.window.begin, timeline.steps[1].launch.begin);

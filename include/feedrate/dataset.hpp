@@ -88,8 +88,8 @@ DatasetEntry empty_dataset();
 // needed and copied from then on.
 DatasetEntry replay_dataset(DatasetEntry source, int distinct);
 
-// Makes batch `index` (samples index * B … index * B + B - 1) in `memory` (shape.bytes() long, images
-// then labels) and returns its fingerprint.
+// Makes batch `index` (samples index * B … index * B + B - 1) in `memory` (shape.bytes() long,
+// images then labels) and returns its fingerprint.
 std::uint64_t make_batch(Dataset& dataset, std::int64_t index, const BatchShape& shape,
                          std::span<std::byte> memory);
 

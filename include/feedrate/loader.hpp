@@ -27,9 +27,9 @@ struct HostBatch {
   HostMemory memory = HostMemory::kPageable;
   std::uint64_t fingerprint = 0;
   Lease lease;
-  int worker = -1;   // who made it, -1: the training loop
-  Interval made;     // when its worker worked on it, waiting for memory excluded
-  Interval pinned;   // when the pin thread worked on it: copy and release. Empty without one
+  int worker = -1;  // who made it, -1: the training loop
+  Interval made;    // when its worker worked on it, waiting for memory excluded
+  Interval pinned;  // when the pin thread worked on it: copy and release. Empty without one
 };
 
 class Source {
@@ -79,8 +79,9 @@ int worker_main(int socket_fd, const DatasetTable& datasets);
 struct SourceParts {
   Device& device;
   const DatasetTable& datasets;
-  WorkerPool* processes = nullptr;          // needed by loader processes
-  const std::atomic<bool>* stop = nullptr;  // raised by Ctrl-C: next() throws Interrupted within 0.2 s
+  WorkerPool* processes = nullptr;  // needed by loader processes
+  const std::atomic<bool>* stop =
+      nullptr;  // raised by Ctrl-C: next() throws Interrupted within 0.2 s
 };
 
 // The source that `spec` asks for: its loader (on a simulated device the queueing model), and

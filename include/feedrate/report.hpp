@@ -22,9 +22,9 @@ struct Report {
   double window_s = 0;
   int steps = 0;
   double images = 0;
-  double bytes = 0;  // copied to the device for the measured steps
+  double bytes = 0;               // copied to the device for the measured steps
   std::vector<Counter> counters;  // in the order of the table
-  std::string label;  // the stage that binds, e.g. "limit: compute"
+  std::string label;              // the stage that binds, e.g. "limit: compute"
 };
 
 // A counter's name and meaning, for --help, the README and tests.

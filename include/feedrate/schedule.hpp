@@ -30,8 +30,8 @@ struct RunParts {
   std::function<void(int done, int total)> progress;  // after each launched step; may be empty
 };
 
-// Runs spec.warmup + step_count() + spec.cooldown steps under spec.schedule. The model must be warm.
-// Throws what the stages throw; the device is idle then.
+// Runs spec.warmup + step_count() + spec.cooldown steps under spec.schedule. The model must be
+// warm. Throws what the stages throw; the device is idle then.
 Timeline run(const Spec& spec, const RunParts& parts);
 
 // The ceiling: the same number of steps over one batch that is on the device already. Nothing is

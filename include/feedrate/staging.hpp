@@ -1,10 +1,10 @@
 // Staging: the host memory of batches, and how it comes back.
 //
 // A HostPool hands out memory for one batch at a time as a Lease. Fresh memory is mapped for each
-// lease and unmapped when it comes back; a ring has a fixed number of slots that are reused. A lease
-// given back "after a stream" comes back when all that was enqueued on the stream until then has
-// been done, so an asynchronous copy may still be reading it. Nothing is copied here but by the pin
-// thread (loader.hpp).
+// lease and unmapped when it comes back; a ring has a fixed number of slots that are reused. A
+// lease given back "after a stream" comes back when all that was enqueued on the stream until then
+// has been done, so an asynchronous copy may still be reading it. Nothing is copied here but by the
+// pin thread (loader.hpp).
 #pragma once
 
 #include <cstddef>

@@ -15,21 +15,21 @@ namespace feedrate {
 struct StepRecord {
   std::int64_t index = 0;  // of the step and its batch, warm-up included
   // Before the loop has the batch.
-  Interval made;      // a worker (or the loop itself, inline) makes the batch
-  Interval pinned;    // the pin thread copies and releases it
+  Interval made;    // a worker (or the loop itself, inline) makes the batch
+  Interval pinned;  // the pin thread copies and releases it
   int worker = -1;
   // Host, in the training loop.
-  Interval fetch;     // waits for the batch
-  Interval wait;      // waits until the device slot's last copy is done
-  Interval submit;    // hands the copy to the device; a blocking copy ends here
-  Interval release;   // gives the batch's memory back
-  Interval launch;    // enqueues the step
-  Interval sync;      // synchronises, if the spec says so
+  Interval fetch;    // waits for the batch
+  Interval wait;     // waits until the device slot's last copy is done
+  Interval submit;   // hands the copy to the device; a blocking copy ends here
+  Interval release;  // gives the batch's memory back
+  Interval launch;   // enqueues the step
+  Interval sync;     // synchronises, if the spec says so
   // Device.
   Interval copy;
-  Interval compute;   // the step and the check of its batch: [begin of step, end of check)
+  Interval compute;       // the step and the check of its batch: [begin of step, end of check)
   std::size_t bytes = 0;  // that the copy moved; 0: the batch was there already, or is empty
-  TimeNs step_end = 0;  // end of the step proper, begin of the check
+  TimeNs step_end = 0;    // end of the step proper, begin of the check
   // Integrity.
   std::uint64_t fingerprint_made = 0;
   std::uint64_t fingerprint_used = 0;
