@@ -1,4 +1,5 @@
-// Interrupt: Ctrl-C and SIGTERM, as a flag that whoever runs looks at.
+// Interrupt: Ctrl-C, SIGTERM and a terminal that closes (SIGHUP), as a flag that whoever runs looks
+// at.
 //
 // The signals are blocked in every thread and taken by one of our own, so that no handler and no
 // global is needed. What runs cannot always look in time (a step of a large model on a slow host):
@@ -29,6 +30,7 @@ class Interrupt {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     watcher_ = std::thread([this] { watch(); });
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -204,6 +206,13 @@ TEST_F(ProfileFile, NamesAFileThatCannotBeReadOrParsed) {
             "profile " + missing.string() + " cannot be read: it must be a JSON file");
   EXPECT_EQ(complaint_about_file(folder_),
             "profile " + folder_.string() + " cannot be read: it must be a JSON file");
+  const auto pipe = folder_ / "pipe";  // opening it would wait for a writer
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(complaint_about_file(pipe),
+            "profile " + pipe.string() + " cannot be read: it must be a JSON file");
+  const std::string endless(5000, 'x');
+  EXPECT_EQ(complaint_about_file(endless),
+            "profile " + endless + " cannot be read: it must be a JSON file");
   const auto empty = folder_ / "empty.json";
   std::ofstream(empty) << "";
   EXPECT_EQ(complaint_about_file(empty).find("profile " + empty.string() + " is not JSON"), 0u);

@@ -79,7 +79,7 @@ class Running:
 
 class Interrupt(Case):
     def test_finished_rows_are_written_and_nothing_is_left_running(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number):
                 running = Running(
                     self,
