@@ -14,7 +14,10 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -69,11 +72,24 @@ class Interrupt {
     sigtimedwait(&signals_, nullptr, &patience);
     if (!claimed_.exchange(true)) {
       give_up_();
+      end_children();
       _exit(kExitStatus);
     }
     // The caller is writing, and will be done in a moment.
     while (!over_) {
       sigwait(&signals_, &signal);
+    }
+  }
+
+  // Workers that still start would notice only later that nobody is there any more. The list is the
+  // kernel's: the pool belongs to a thread that may be using it.
+  static void end_children() {
+    std::error_code error;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+      std::ifstream children(task.path() / "children");
+      for (pid_t child = 0; children >> child;) {
+        kill(child, SIGKILL);
+      }
     }
   }
 

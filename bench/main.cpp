@@ -39,7 +39,20 @@ constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
 
-void say(const std::string& text) { std::fprintf(stderr, "bench: %s\n", text.c_str()); }
+// One line, whatever the user wrote into what is quoted.
+void say(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::fprintf(stderr, "bench: %s\n", text.c_str());
+}
+
+// What was asked for goes to standard output, whole or with a complaint.
+int print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    say("standard output could not be written");
+    return kFailed;
+  }
+  return kOk;
+}
 
 // "cuda" of "cuda:1".
 std::string kind_of(const std::string& device) { return device.substr(0, device.find(':')); }
@@ -81,23 +94,19 @@ std::vector<BenchRow> chosen_rows(const std::string& filter) {
   return rows;
 }
 
-// A ResNet-18 step on the published batch takes a host many seconds.
-void shrink_for_cpu(const Options& options, Spec& spec) {
-  constexpr Spec kSmall{.batch = 4, .image = 64, .warmup = 3};
+// What is usual on a device, where the flags say nothing.
+void fit_to(const DeviceInfo& device, const Options& options, Spec& spec) {
   for (const auto& [name, member] :
        {std::pair{"batch", &Spec::batch}, std::pair{"image", &Spec::image},
         std::pair{"warmup", &Spec::warmup}}) {
     if (!options.overrides_member(name)) {
-      spec.*member = kSmall.*member;
+      spec.*member = device.usual.*member;
     }
   }
 }
 
 // What the flags say, for all that is not the row itself.
 void override_members(const Options& options, BenchRow& row) {
-  if (kind_of(options.device) == "cpu") {
-    shrink_for_cpu(options, row.spec);
-  }
   for (const auto& override : options.overrides) {
     if (std::find(row.own.begin(), row.own.end(), override.member) == row.own.end()) {
       override.apply(row.spec);
@@ -225,9 +234,12 @@ class Program {
     const auto& stop = interrupt.raised();
     const auto datasets = torch_datasets();
     WorkerPool processes(worker_program());
-    const auto device = open_device(processes);
+    const auto device = open_device(processes, stop);
     const auto trace = make_trace(options_);
     const DeviceInfo info = device->info();
+    for (auto& row : rows_) {
+      fit_to(info, options_, row.spec);
+    }
     describe_run(info);
     if (!info.simulated && !stop) {
       add_context(cpu_rate_context(datasets));
@@ -268,11 +280,11 @@ class Program {
 
  private:
   // Starts the workers first, if there can be a row that needs them.
-  std::unique_ptr<Device> open_device(WorkerPool& processes) {
+  std::unique_ptr<Device> open_device(WorkerPool& processes, const std::atomic<bool>& stop) {
     const std::string kind = kind_of(options_.device);
     if (kind == "cpu" || (kind != "sim" && may_have_gpu())) {
       try {
-        processes.ensure(most_processes(rows_));
+        processes.ensure(most_processes(rows_), &stop);
       } catch (const LoaderError& error) {
         say(error.what());  // the rows that want workers will fail, and the others run
       }
@@ -302,6 +314,7 @@ class Program {
   void head(const DeviceInfo& info, const Session& session) {
     BenchRow row;
     override_members(options_, row);
+    fit_to(info, options_, row.spec);
     row.spec.loader = LoaderKind::kThreads;
     const Spec common = session.resolved(row.spec);
     const std::string window(name_of(common.window));
@@ -411,19 +424,18 @@ void check_device_name(const std::string& name) {
 int bench(int argc, char** argv) {
   const Options options = parse_flags(argc, argv);
   if (options.help) {
-    std::fputs(help_text(devices()).c_str(), stdout);
-    return kOk;
+    return print(help_text(devices()));
   }
   if (options.version) {
-    std::printf("%s\n", version_text().c_str());
-    return kOk;
+    return print(version_text() + "\n");
   }
   auto rows = chosen_rows(options.filter);
   if (options.list) {
+    std::string names;
     for (const auto& row : rows) {
-      std::printf("%s\n", row.name.c_str());
+      names += row.name + "\n";
     }
-    return kOk;
+    return print(names);
   }
   check_device_name(options.device);
   Program program(argc, argv, options, std::move(rows));

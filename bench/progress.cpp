@@ -1,7 +1,9 @@
 #include "progress.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -42,6 +44,10 @@ void Progress::step(int done, int total) {
   const double elapsed_s = to_s(now - start_);
   if (share > 0 && elapsed_s > 1) {
     line += "  about " + fixed(elapsed_s * (1 - share) / share, 0) + " s left";
+  }
+  winsize window{};  // asked each time: a terminal can be resized
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1) {
+    line.resize(std::min<std::size_t>(line.size(), window.ws_col - 1U));  // a longer one would wrap
   }
   std::fprintf(stderr, "\r%s\x1b[K", line.c_str());
   std::fflush(stderr);

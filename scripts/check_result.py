@@ -260,6 +260,8 @@ def main(arguments):
             problems = [f"cannot be read: {error.strerror}"]
         except (ValueError, RecursionError) as error:
             problems = [f"not strict JSON: {error}"]
+        except TypeError as error:
+            problems = [f"a value is of the wrong type: {error}"]
         for problem in problems:
             print(f"{path}: {problem}")
         bad = bad or bool(problems)

@@ -10,6 +10,7 @@ C++ : PyTorch and a verdict. A run that fails is reported and the rest goes on; 
 import contextlib
 import os
 import signal
+import shutil
 import statistics
 import subprocess
 import sys
@@ -156,7 +157,9 @@ def compare(rung, bench, reference):
         return {**summary, "verdict": "not compared"}
     ratio = statistics.median(bench) / statistics.median(reference)
     spread = max(spread_of(bench), spread_of(reference))
-    if ratio >= 1.0:
+    if min(len(bench), len(reference)) < 2:
+        verdict = "one run tells nothing"
+    elif ratio >= 1.0:
         verdict = "as fast"
     else:
         verdict = "within the spread" if 1.0 - ratio <= spread else "SLOWER"
@@ -227,6 +230,8 @@ def parse(arguments):
     if not os.access(options.bench, os.X_OK) or os.path.isdir(options.bench):
         raise common.UsageError(f"'{options.bench}' is no program: build it, or name it by --bench")
     options.bench = os.path.abspath(options.bench)
+    if shutil.which(options.python) is None:
+        raise common.UsageError(f"'{options.python}' is no program: name a Python by --python")
     return options
 
 

@@ -112,8 +112,13 @@ def main():
         check_writable(args.output)
         try:
             profile = profile_of(read_json(args.result), args.name)
-        except (OSError, ValueError, KeyError) as error:
-            raise UsageError(f"{args.result}: not a result file of bench: {error}") from None
+        except OSError as error:
+            raise UsageError(f"{args.result} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UsageError(
+                f"{args.result}: not a result file of bench, which has 'context' and 'benchmarks' "
+                f"as bench writes them ({error})"
+            ) from None
         write_json(args.output, profile)
     except UsageError as error:
         print(f"make_profile.py: {error}", file=sys.stderr)

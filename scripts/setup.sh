@@ -238,7 +238,9 @@ print(sys.executable, getattr(u.find_spec("torch"), "origin", None))'
 }
 
 set_up() {
-  mkdir -p "$state"
+  if ! { mkdir -p "$state" 2>/dev/null && [[ -w $state && -w . ]]; }; then
+    die "cannot write $PWD/$state: run build/bench itself if it is built, or clone feedrate for yourself"
+  fi
   if [[ -e $state/flags && $(fingerprint 2>/dev/null) == "$(<"$state/fingerprint")" ]]; then
     mapfile -t cmake_flags <"$state/flags"
     python=${cmake_flags[0]#*=}

@@ -466,5 +466,15 @@ TEST_F(SimSourceTest, StoppingInterrupts) {
   EXPECT_THROW(loader->next(), Interrupted);
 }
 
+// A profile of tiny batches would have stages of hours for the published one.
+TEST(SimDevice, RowsHaveTheProfilesShapeUnlessToldOtherwise) {
+  Profile profile = parse_profile(std::string(builtin_profiles().front().json), "l40s");
+  profile.shape = {.batch = 2, .image = 32};
+  profile.compute.ms = 300;
+  const SimDevice device(profile, "tiny");
+  EXPECT_EQ(device.info().usual.batch, 2);
+  EXPECT_EQ(device.info().usual.image, 32);
+}
+
 }  // namespace
 }  // namespace feedrate

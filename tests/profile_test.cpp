@@ -1,7 +1,6 @@
 #include "feedrate/profile.hpp"
 
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -198,6 +197,17 @@ class ProfileFile : public testing::Test {
 TEST_F(ProfileFile, ReadsWhatTheBuiltInOneSays) {
   std::ofstream(folder_ / "mine.json") << builtin_profiles().front().json;
   EXPECT_EQ(read_profile(folder_ / "mine.json").make.ms, 248.2);
+}
+
+TEST(Profile, RefusesAKeyThatStandsTwice) {
+  std::string text(builtin_profiles().front().json);
+  text.insert(text.find("\"batch\""), "\"batch\": 32, ");
+  try {
+    parse_profile(text, "mine");
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "profile mine: 'batch' stands twice in one object");
+  }
 }
 
 TEST_F(ProfileFile, NamesAFileThatCannotBeReadOrParsed) {

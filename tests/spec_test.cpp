@@ -61,6 +61,12 @@ TEST(Spec, DefaultsLieInTheirRanges) {
   });
 }
 
+TEST(Spec, OneSmallImageIsNothingToNormaliseOver) {
+  EXPECT_THAT(invalid({.batch = 1, .image = 32}), Optional(HasSubstr("use batch 2 or image 36")));
+  EXPECT_EQ(invalid({.batch = 2, .image = 32}), std::nullopt);
+  EXPECT_EQ(invalid({.batch = 1, .image = 36}), std::nullopt);
+}
+
 TEST(Spec, NumberOutsideItsRangeIsInvalid) {
   for_each_member([](std::string_view name, auto member, std::string_view, Range range = {}) {
     if constexpr (std::is_same_v<decltype(member), int Spec::*>) {

@@ -126,6 +126,7 @@ struct DeviceInfo {
   int index = 0;           // cuda only
   bool simulated = false;  // times come from a profile
   int cores = 0;           // what kAllCores means for it: a profile's cores, 0: this process's
+  Spec usual;              // batch, image and warmup that a row has here unless told otherwise
   // Further context for the result file: GPU, driver, link, profile and its source, …
   std::vector<std::pair<std::string, std::string>> context;
 };

@@ -59,8 +59,9 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // Makes sure that `count` workers are there and alive, replacing dead ones. Throws LoaderError.
-  void ensure(int count);
+  // Makes sure that `count` workers are there and alive, replacing dead ones; starts no more once
+  // `stop` is raised. Throws LoaderError.
+  void ensure(int count, const std::atomic<bool>* stop = nullptr);
   // Process ids of the workers, for tests and messages.
   std::vector<int> pids() const;
 

@@ -202,7 +202,7 @@ struct Range {
 // behind it for numbers. Flags, --help, invalid() and describe() are made from it.
 template <typename Visit>
 constexpr void for_each_member(Visit&& visit) {
-  constexpr int kMostSteps = 10'000'000;
+  constexpr int kMostSteps = 1'000'000;
   visit("dataset", &Spec::dataset, "what a batch holds");
   visit("batch", &Spec::batch, "images in a batch", Range{1, 65536});
   visit("image", &Spec::image, "height and width of an image, pixels", Range{32, 8192, 4});
