@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "context.hpp"
-#include "device_sim.hpp"
 #include "feedrate/error.hpp"
 #include "feedrate/report.hpp"
 
@@ -31,8 +30,7 @@ Session::Session(const Parts& parts) : parts_(parts), info_(parts.device.info())
 
 Spec Session::resolved(Spec spec) const {
   if (spec.workers == kAllCores && spec.loader != LoaderKind::kInline) {
-    const auto* sim = dynamic_cast<const SimDevice*>(&parts_.device);
-    spec.workers = sim != nullptr ? sim->profile().cores : spec.worker_count();
+    spec.workers = info_.cores > 0 ? info_.cores : spec.worker_count();
   }
   spec.steps = spec.step_count();
   return spec;
