@@ -43,8 +43,6 @@ std::string cpu_model() {
   return model.empty() ? "unknown" : model;
 }
 
-int usable_cores() { return Spec{.loader = LoaderKind::kThreads}.worker_count(); }
-
 std::string numa_nodes() {
   int nodes = 0;
   std::error_code error;

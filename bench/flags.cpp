@@ -163,6 +163,23 @@ Flag passed_on(Flag flag) {
   return flag;
 }
 
+// "1:32": both bounds of an axis of the member.
+Flag bounds(const std::string& name, const Range& range, const std::string& help,
+            Bounds Options::*member) {
+  return {name, "LEAST:MOST", help, {}, [=](Options& options, const std::string& given) {
+            const std::size_t colon = given.find(':');
+            if (colon == std::string::npos) {
+              throw bad_value(name, given, "LEAST:MOST, such as 1:16");
+            }
+            const Bounds read{number(name, given.substr(0, colon), range),
+                              number(name, given.substr(colon + 1), range)};
+            if (read.least > read.most) {
+              throw bad_value(name, given, "LEAST:MOST with LEAST no more than MOST");
+            }
+            options.*member = read;
+          }};
+}
+
 Flag without_effect(const std::string& name, const std::string& value, const std::string& why) {
   return {name, value, "no effect: " + why, {}, [=](Options& options, const std::string&) {
             options.notes.push_back("--" + name + " has no effect: " + why);
@@ -196,6 +213,12 @@ std::vector<Flag> own_flags() {
              "ranges for a profiler; auto: with --capture and when one has started us", take_trace),
       toggle("capture", "brackets the measured steps: nsys profile --capture-range=cudaProfilerApi",
              &Options::capture),
+      bounds("sweep_workers", {1, 4096}, "workers of the Workers and Loader rows: powers of two",
+             &Options::sweep_workers),
+      bounds("sweep_batch", {1, 65536}, "batches of the BatchSize rows: powers of two",
+             &Options::sweep_batch),
+      bounds("sweep_image", {32, 8192, 4}, "images of the ImageSize rows: powers of two",
+             &Options::sweep_image),
       toggle("help", "prints this", &Options::help),
       toggle("version", "prints the version", &Options::version),
   };

@@ -16,6 +16,7 @@
 
 #include "feedrate/device.hpp"
 #include "feedrate/spec.hpp"
+#include "rows.hpp"
 
 namespace feedrate {
 
@@ -33,6 +34,11 @@ struct Options {
   std::optional<bool> trace;  // nothing: on when a profiler is there
   bool capture = false;
   std::vector<Override> overrides;  // in the order of the flow
+
+  // Bounds of the sweeps.
+  Bounds sweep_workers;
+  Bounds sweep_batch;
+  Bounds sweep_image;
 
   // Google Benchmark's flags.
   bool list = false;

@@ -6,7 +6,6 @@
 
 #include "context.hpp"
 #include "feedrate/error.hpp"
-#include "feedrate/report.hpp"
 
 namespace feedrate {
 namespace {
@@ -43,7 +42,7 @@ void Session::add(const BenchRow& row) {
   }
   BenchRow resolved_row = row;
   resolved_row.spec = resolved(row.spec);
-  parts_.results.describe(row.name, resolved_row.spec);
+  parts_.results.describe(row.name, resolved_row.spec, resolved_row.arguments);
   // The number of iterations is fixed, or the row would be run again for every guess of it.
   benchmark::RegisterBenchmark(
       row.name.c_str(), [this, resolved_row](benchmark::State& state) { run(resolved_row, state); })
@@ -134,7 +133,7 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
         throw Interrupted();
       }
       parts_.device.prepare(row.spec);
-      write(row.spec, row.run(*this, row.spec), state);
+      write(row.run(*this, row.spec), state);
       state.ResumeTiming();
     } catch (const Interrupted& error) {
       parts_.results.leave_out_failures(row.name);
@@ -160,19 +159,30 @@ void Session::step_done(int done, int total) {
   parts_.progress.step(done, total);
 }
 
-void Session::write(const Spec& spec, const Timeline& timeline, benchmark::State& state) {
-  const Report result = report(spec, timeline);
+void Session::sampled(int done) {
+  if (parts_.stop) {
+    throw Interrupted();
+  }
+  step_done(done, end_);
+}
+
+void Session::write(const Report& result, benchmark::State& state) {
   if (result.bytes > 0) {
     info_ = parts_.device.info();  // while the link is still awake
     state.SetBytesProcessed(static_cast<std::int64_t>(result.bytes));
   }
-  state.SetItemsProcessed(static_cast<std::int64_t>(result.images));
+  if (result.images > 0) {
+    state.SetItemsProcessed(static_cast<std::int64_t>(result.images));
+  }
   state.SetIterationTime(result.window_s);
   for (const auto& counter : result.counters) {
     state.counters[counter.name] = counter.value;
   }
   std::string label = result.label;
   const auto also = [&](const std::string& text) { label += (label.empty() ? "" : ", ") + text; };
+  if (result.unsteady) {
+    also("unsteady");
+  }
   if (info_.simulated) {
     also("simulated");
   }

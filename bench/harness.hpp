@@ -1,9 +1,9 @@
 // Harness: runs rows. The only place that meets Google Benchmark's State, and where every counter
 // of every row is written.
 //
-// A row is a Spec and a function that runs it; families are tables of them (rows.hpp). One Session
-// runs all rows of a program on one device and keeps what is dear to make: the model, warm for each
-// shape. All of it is used by the training loop's thread.
+// A row is a Spec and a function that runs it and reports; families are tables of them (rows.hpp).
+// One Session runs all rows of a program on one device and keeps what is dear to make: the model,
+// warm for each shape. All of it is used by the training loop's thread.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -59,6 +59,15 @@ class Session {
 
   // --- For the rows' functions
 
+  Device& device() const { return parts_.device; }
+  const DatasetTable& datasets() const { return parts_.datasets; }
+  WorkerPool& processes() const { return parts_.processes; }
+
+  // For rows that are no training loop, after each sample: `done` of spec.warmup + spec.steps, once
+  // with 0 before the first. Shows progress and takes CPU time of the measured samples alone.
+  // Throws Interrupted.
+  void sampled(int done);
+
   // The spec's step, warm for its shape, with the initial weights. Throws Interrupted.
   Step& step(const Spec& spec);
 
@@ -76,7 +85,7 @@ class Session {
 
  private:
   void run(const BenchRow& row, benchmark::State& state);
-  void write(const Spec& spec, const Timeline& timeline, benchmark::State& state);
+  void write(const Report& report, benchmark::State& state);
   void step_done(int done, int total);
 
   Parts parts_;

@@ -16,6 +16,7 @@
 #include <optional>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "context.hpp"
@@ -59,18 +60,29 @@ std::string kind_of(const std::string& device) { return device.substr(0, device.
 
 // --- Rows ----------------------------------------------------------------------------------------
 
-std::vector<BenchRow> all_rows() {
-  std::vector<BenchRow> rows;
-  for (const auto family : {pipeline_rows, compute_rows}) {
-    for (auto& row : family()) {
-      rows.push_back(std::move(row));
+// What the flags and the device's usual shape say of a spec, but for the members of `own`.
+void settle(const Options& options, const DeviceInfo& device,
+            const std::vector<std::string_view>& own, Spec& spec) {
+  const auto is_own = [&](std::string_view member) {
+    return std::find(own.begin(), own.end(), member) != own.end();
+  };
+  for (const auto& [name, member] :
+       {std::pair{"batch", &Spec::batch}, std::pair{"image", &Spec::image},
+        std::pair{"warmup", &Spec::warmup}}) {
+    if (!is_own(name)) {
+      spec.*member = device.usual.*member;
     }
   }
-  return rows;
+  for (const auto& override : options.overrides) {
+    if (!is_own(override.member)) {
+      override.apply(spec);
+    }
+  }
 }
 
 // Those that Google Benchmark would choose, had they the names that we report.
-std::vector<BenchRow> chosen_rows(const std::string& filter) {
+std::vector<BenchRow> chosen_rows(const Options& options, const DeviceInfo& device) {
+  const std::string& filter = options.filter;
   const bool negated = filter.starts_with('-');
   const std::string pattern = filter.substr(negated ? 1 : 0);
   std::regex regex;
@@ -80,38 +92,29 @@ std::vector<BenchRow> chosen_rows(const std::string& filter) {
     throw UsageError("--benchmark_filter=" + filter +
                      ": must be an extended regular expression: " + error.what());
   }
+  RowContext context{.cores = device.cores > 0 ? device.cores : usable_cores(),
+                     .device = device.type,
+                     .sweep_workers = options.sweep_workers,
+                     .sweep_batch = options.sweep_batch,
+                     .sweep_image = options.sweep_image};
+  settle(options, device, {}, context.common);
+
   std::vector<BenchRow> rows;
   std::string names;
-  for (auto& row : all_rows()) {
-    names += (names.empty() ? "" : ", ") + row.name;
-    if (std::regex_search(row.name, regex) != negated) {
-      rows.push_back(std::move(row));
+  for (const auto& family : families()) {
+    names += (names.empty() ? "" : ", ") + std::string(family.name);
+    for (auto& row : family.rows(context)) {
+      if (std::regex_search(row.name, regex) != negated) {
+        settle(options, device, row.own, row.spec);
+        rows.push_back(std::move(row));
+      }
     }
   }
   if (rows.empty()) {
-    throw UsageError("--benchmark_filter=" + filter + ": matches no row; there are " + names);
+    throw UsageError("--benchmark_filter=" + filter + ": matches no row; there are the families " +
+                     names + ", and --benchmark_list_tests lists the rows");
   }
   return rows;
-}
-
-// What is usual on a device, where the flags say nothing.
-void fit_to(const DeviceInfo& device, const Options& options, Spec& spec) {
-  for (const auto& [name, member] :
-       {std::pair{"batch", &Spec::batch}, std::pair{"image", &Spec::image},
-        std::pair{"warmup", &Spec::warmup}}) {
-    if (!options.overrides_member(name)) {
-      spec.*member = device.usual.*member;
-    }
-  }
-}
-
-// What the flags say, for all that is not the row itself.
-void override_members(const Options& options, BenchRow& row) {
-  for (const auto& override : options.overrides) {
-    if (std::find(row.own.begin(), row.own.end(), override.member) == row.own.end()) {
-      override.apply(row.spec);
-    }
-  }
 }
 
 int most_processes(const std::vector<BenchRow>& rows) {
@@ -145,14 +148,26 @@ bool may_have_gpu() {
 #endif
 }
 
-// What "auto" stands for. The workers must have been started.
-std::string automatic_device() {
+// The device that the user asked for, if it can be opened before the workers are started: one that
+// makes no CUDA call.
+std::unique_ptr<Device> device_without_cuda(const std::string& name) {
+  if (kind_of(name) == "auto") {
+    return may_have_gpu() ? nullptr : make_device(devices(), "sim");
+  }
+  return kind_of(name) == "cuda" ? nullptr : make_device(devices(), name);
+}
+
+// The one that may be CUDA's. The workers must have been started.
+std::unique_ptr<Device> device_with_cuda(const std::string& name) {
+  if (kind_of(name) != "auto") {
+    return make_device(devices(), name);
+  }
 #ifdef FEEDRATE_CUDA
-  if (may_have_gpu() && cuda_device_count() > 0) {
-    return "cuda";
+  if (cuda_device_count() > 0) {
+    return make_device(devices(), "cuda");
   }
 #endif
-  return "sim";
+  return make_device(devices(), "sim");
 }
 
 std::string worker_program() {
@@ -213,17 +228,16 @@ std::size_t name_width(const std::vector<BenchRow>& rows, int repetitions) {
 // One run of the program, once its command line has been understood.
 class Program {
  public:
-  Program(int argc, char** argv, const Options& options, std::vector<BenchRow> rows)
+  // `device` and `rows`: as chosen without a CUDA call; no device: it may be CUDA's.
+  Program(int argc, char** argv, const Options& options, std::unique_ptr<Device> device,
+          std::vector<BenchRow> rows)
       : argc_(argc),
         argv_(argv),
         options_(options),
+        device_(std::move(device)),
         rows_(std::move(rows)),
-        table_(name_width(rows_, options.repetitions)),
         results_([this](const std::vector<Run>& runs) { show(runs); },
                  options.report_aggregates_only) {
-    for (auto& row : rows_) {
-      override_members(options, row);
-    }
     if (options.out) {
       file_.emplace(*options.out);
     }
@@ -234,23 +248,21 @@ class Program {
     const auto& stop = interrupt.raised();
     const auto datasets = torch_datasets();
     WorkerPool processes(worker_program());
-    const auto device = open_device(processes, stop);
+    open_device(processes, stop);
     const auto trace = make_trace(options_);
-    const DeviceInfo info = device->info();
-    for (auto& row : rows_) {
-      fit_to(info, options_, row.spec);
-    }
+    const DeviceInfo info = device_->info();
     describe_run(info);
     if (!info.simulated && !stop) {
       add_context(cpu_rate_context(datasets));
     }
 
     initialize_benchmark(options_, argv_[0]);
+    table_.set_name_width(name_width(rows_, options_.repetitions));
     const auto sound = std::count_if(rows_.begin(), rows_.end(),
                                      [](const BenchRow& row) { return !invalid(row.spec); });
     Progress progress(static_cast<int>(sound) * options_.repetitions);
     progress_ = &progress;
-    Session session({.device = *device,
+    Session session({.device = *device_,
                      .datasets = datasets,
                      .processes = processes,
                      .trace = *trace,
@@ -280,24 +292,24 @@ class Program {
 
  private:
   // Starts the workers first, if there can be a row that needs them.
-  std::unique_ptr<Device> open_device(WorkerPool& processes, const std::atomic<bool>& stop) {
-    const std::string kind = kind_of(options_.device);
-    if (kind == "cpu" || (kind != "sim" && may_have_gpu())) {
+  void open_device(WorkerPool& processes, const std::atomic<bool>& stop) {
+    if (device_ == nullptr || !device_->info().simulated) {
       try {
         processes.ensure(most_processes(rows_), &stop);
       } catch (const LoaderError& error) {
         say(error.what());  // the rows that want workers will fail, and the others run
       }
     }
-    if (kind != "auto") {
-      return make_device(devices(), options_.device);
+    if (device_ == nullptr) {
+      device_ = device_with_cuda(options_.device);
+      if (device_->info().simulated) {
+        rows_ = chosen_rows(options_, device_->info());  // not those of a GPU
+      }
     }
-    const std::string choice = automatic_device();
-    if (choice == "sim") {
+    if (kind_of(options_.device) == "auto" && device_->info().simulated) {
       say("no CUDA device: what follows is SIMULATED, from a profile of another machine");
       add_context({{"feedrate.device_choice", "auto: no CUDA device, so simulated"}});
     }
-    return make_device(devices(), choice);
   }
 
   void describe_run(const DeviceInfo& info) {
@@ -312,11 +324,10 @@ class Program {
 
   // What rows have in common; each one's spec stands beside its figures.
   void head(const DeviceInfo& info, const Session& session) {
-    BenchRow row;
-    override_members(options_, row);
-    fit_to(info, options_, row.spec);
-    row.spec.loader = LoaderKind::kThreads;
-    const Spec common = session.resolved(row.spec);
+    Spec spec;
+    settle(options_, info, {}, spec);
+    spec.loader = LoaderKind::kThreads;
+    const Spec common = session.resolved(spec);
     const std::string window(name_of(common.window));
     add_context({{"feedrate.workers", std::to_string(common.workers)},
                  {"feedrate.batch", std::to_string(common.batch)},
@@ -327,7 +338,7 @@ class Program {
                   version_text().c_str(), info.name.c_str(),
                   info.simulated ? "SIMULATED, no time was measured; " : "", common.workers,
                   common.batch, common.image, common.image, window.c_str());
-      table_.header();
+      std::fflush(stdout);
     }
   }
 
@@ -396,6 +407,7 @@ class Program {
   int argc_;
   char** argv_;
   const Options& options_;
+  std::unique_ptr<Device> device_;
   std::vector<BenchRow> rows_;
   Table table_;
   Results results_;
@@ -429,7 +441,9 @@ int bench(int argc, char** argv) {
   if (options.version) {
     return print(version_text() + "\n");
   }
-  auto rows = chosen_rows(options.filter);
+  check_device_name(options.device);
+  auto device = device_without_cuda(options.device);
+  auto rows = chosen_rows(options, device ? device->info() : DeviceInfo{.type = DeviceType::kCuda});
   if (options.list) {
     std::string names;
     for (const auto& row : rows) {
@@ -437,8 +451,7 @@ int bench(int argc, char** argv) {
     }
     return print(names);
   }
-  check_device_name(options.device);
-  Program program(argc, argv, options, std::move(rows));
+  Program program(argc, argv, options, std::move(device), std::move(rows));
   for (const auto& note : options.notes) {
     say(note);
   }

@@ -7,15 +7,15 @@ namespace feedrate {
 namespace {
 
 // The model is warm before the workers start: what they had made until then would be a head start.
-Timeline run_pipeline(Session& session, const Spec& spec) {
+Report run_pipeline(Session& session, const Spec& spec) {
   Step& step = session.step(spec);
   const auto source = session.source(spec);
-  return run(spec, session.run_parts(source.get(), step));
+  return report(spec, run(spec, session.run_parts(source.get(), step)));
 }
 
 }  // namespace
 
-std::vector<BenchRow> pipeline_rows() {
+std::vector<BenchRow> pipeline_rows(const RowContext& /*context*/) {
   std::vector<BenchRow> rows;
   for (const auto& [name, spec] : rungs()) {
     const bool floor = spec.dataset == DatasetKind::kNone;

@@ -66,26 +66,6 @@ void Progress::clear() {
 
 namespace {
 
-struct Column {
-  std::string_view title;
-  std::string_view counter;  // empty: the row's real_time in ms
-  std::size_t width;
-  int digits;
-};
-
-constexpr std::array kColumns{
-    Column{"ms/step", "", 10, 3},
-    Column{"steps/s", "steps_per_s", 10, 2},
-    Column{"compute", "compute_ms", 9, 2},
-    Column{"copy", "exposed_copy_ms", 8, 2},
-    Column{"fetch", "exposed_fetch_ms", 8, 2},
-    Column{"host", "exposed_host_ms", 8, 2},
-    Column{"other", "other_ms", 7, 2},
-    Column{"h2d GB/s", "h2d_GBps", 9, 2},
-    Column{"of limit", "of_limit", 9, 3},
-    Column{"bad", "bad_batches", 5, 0},
-};
-
 std::string cell(const Column& column, const Run& run) {
   const bool share =
       run.run_type == Run::RT_Aggregate && run.aggregate_unit == benchmark::kPercentage;
@@ -107,27 +87,42 @@ std::string cell(const Column& column, const Run& run) {
   return share ? fixed(value * 100, 2) + "%" : fixed(value, column.digits);
 }
 
+const Family& family_of(const std::string& row) {
+  const auto& all = families();
+  const std::string_view name = std::string_view(row).substr(0, row.find('/'));
+  return *std::find_if(all.begin(), all.end() - 1,
+                       [&](const Family& family) { return family.name == name; });
+}
+
 void print(const std::string& line) { std::fprintf(stdout, "%s\n", line.c_str()); }
 
 }  // namespace
 
-void Table::header() const {
+void Table::header(const Family& family) const {
   std::string line = padded("row", name_width_);
-  for (const auto& column : kColumns) {
+  for (const auto& column : family.columns) {
     line += right(std::string(column.title), column.width);
   }
   print(line);
   print(std::string(line.size(), '-'));
-  std::fflush(stdout);
 }
 
-void Table::rows(const std::vector<Run>& runs) const {
+void Table::rows(const std::vector<Run>& runs) {
   for (const auto& run : runs) {
-    std::string line = padded(run.benchmark_name(), name_width_);
+    const std::string name = run.benchmark_name();
+    const Family& family = family_of(name);
+    if (family_ != &family) {
+      if (family_ != nullptr) {
+        print("");
+      }
+      header(family);
+      family_ = &family;
+    }
+    std::string line = padded(name, name_width_);
     if (const auto error = error_of(run)) {
       line += "  ERROR: " + *error;
     } else {
-      for (const auto& column : kColumns) {
+      for (const auto& column : family.columns) {
         line += right(cell(column, run), column.width);
       }
       line += run.report_label.empty() ? "" : "  " + run.report_label;

@@ -8,6 +8,7 @@
 
 #include "feedrate/time.hpp"
 #include "result_file.hpp"
+#include "rows.hpp"
 
 namespace feedrate {
 
@@ -34,18 +35,20 @@ class Progress {
   bool shown_ = false;
 };
 
-// A line a run: its time, what a step's time was spent on, and how far it is from the limit.
+// A line a run. Each family has columns of its own, and a header above its first row.
 class Table {
  public:
   // `name_width` as the longest name needs.
-  explicit Table(std::size_t name_width) : name_width_(name_width) {}
+  void set_name_width(std::size_t name_width) { name_width_ = name_width; }
 
-  void header() const;
-  void rows(const std::vector<Run>& runs) const;
+  void rows(const std::vector<Run>& runs);
   void skipped(const std::vector<SkippedRow>& rows) const;
 
  private:
-  std::size_t name_width_;
+  void header(const Family& family) const;
+
+  std::size_t name_width_ = 0;
+  const Family* family_ = nullptr;  // of the last row
 };
 
 }  // namespace feedrate

@@ -148,9 +148,10 @@ std::optional<std::string> error_of(const Run& run) { return any_error_of(run); 
 
 // --- Results -------------------------------------------------------------------------------------
 
-void Results::describe(const std::string& row, const Spec& spec) {
+void Results::describe(const std::string& row, const Spec& spec,
+                       const std::vector<std::pair<std::string, std::string>>& arguments) {
   const std::lock_guard lock(mutex_);
-  specs_.insert_or_assign(row, spec);
+  descriptions_.insert_or_assign(row, Description{spec, arguments});
 }
 
 void Results::skip(const std::string& row, const std::string& reason) {
@@ -229,8 +230,14 @@ std::string Results::json(const ContextList& context) const {
     json["skipped"].push_back({{"name", row.name}, {"reason", row.reason}});
   }
   json["specs"] = Json::object();
-  for (const auto& [row, spec] : specs_) {
-    json["specs"][row] = json_of(spec);
+  for (const auto& [row, description] : descriptions_) {
+    Json& described = json["specs"][row] = Json::object();
+    if (description.arguments.empty()) {
+      described = json_of(description.spec);
+    }
+    for (const auto& [name, value] : description.arguments) {
+      described[name] = value;
+    }
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

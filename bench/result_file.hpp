@@ -41,8 +41,10 @@ class Results final : public benchmark::BenchmarkReporter {
   Results(Listener listener, bool aggregates_only)
       : listener_(std::move(listener)), aggregates_only_(aggregates_only) {}
 
-  // What a row was, member by member; kept beside its figures.
-  void describe(const std::string& row, const Spec& spec);
+  // What a row was, kept beside its figures: its arguments, or its spec member by member if it has
+  // none.
+  void describe(const std::string& row, const Spec& spec,
+                const std::vector<std::pair<std::string, std::string>>& arguments);
   // The row is none: it stands in a list of its own with the reason.
   void skip(const std::string& row, const std::string& reason);
   // From now on failed runs of the row are not reported: it was interrupted.
@@ -65,7 +67,11 @@ class Results final : public benchmark::BenchmarkReporter {
   mutable std::mutex mutex_;
   std::vector<Run> runs_;
   std::vector<SkippedRow> skipped_;
-  std::map<std::string, Spec> specs_;
+  struct Description {
+    Spec spec;
+    std::vector<std::pair<std::string, std::string>> arguments;
+  };
+  std::map<std::string, Description> descriptions_;
   std::set<std::string> left_out_;
   std::set<std::string> failed_;
 };

@@ -1,29 +1,77 @@
-// Rows: the tables of what can be run, one function a family. A new row is a line in its family's
-// table, a new family a file like pipeline.cpp and a line in main.cpp.
+// Rows: the tables of what can be run, one file a family (families.cpp lists them). A new row is a
+// line in its family's table, a new family a file like pipeline.cpp and a line in families.cpp.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "feedrate/device.hpp"
+#include "feedrate/report.hpp"
 #include "feedrate/spec.hpp"
-#include "feedrate/timeline.hpp"
 
 namespace feedrate {
 
 class Session;
 
+// What a row is called by, beside its name: "bytes", "4096".
+using Arguments = std::vector<std::pair<std::string, std::string>>;
+
 struct BenchRow {
-  std::string name;  // "Pipeline/streams": ASCII, stable
-  Spec spec;
+  std::string
+      name;  // "Pipeline/streams", "H2D/pinned/async/bytes:4096": ASCII, stable, < 200 bytes
+  // What runs. Of a row that is no training loop only what `run` reads counts: batch and image,
+  // steps as the number of samples, warmup as those before them.
+  Spec spec = {};
   // Members of the spec that make the row what its name says: flags leave them alone.
-  std::vector<std::string_view> own;
-  Timeline (*run)(Session& session, const Spec& spec);
+  std::vector<std::string_view> own = {};
+  std::function<Report(Session& session, const Spec& spec)> run;
+  // For a row that is no training loop: what the result file says of it in place of the spec.
+  Arguments arguments = {};
 };
 
+// Bounds of a sweep's axis, both included. 0: the row family's own.
+struct Bounds {
+  int least = 0;
+  int most = 0;
+};
+
+// What rows depend on besides their tables.
+struct RowContext {
+  Spec common;    // batch and image as the device's usual ones and the flags have them
+  int cores = 1;  // what kAllCores means there
+  DeviceType device = DeviceType::kCuda;
+  Bounds sweep_workers;
+  Bounds sweep_batch;
+  Bounds sweep_image;
+};
+
+// A column of the table on stdout: a counter, or the row's real_time in ms if it has no name.
+struct Column {
+  std::string_view title;
+  std::string_view counter;
+  std::size_t width;
+  int digits;
+};
+
+struct Family {
+  std::string_view name;  // rows are called NAME/…
+  std::string_view help;
+  std::vector<BenchRow> (*rows)(const RowContext& context);
+  std::vector<Column> columns;
+};
+
+// In the order of the flow. Names are unique, and none is contained in another's rows.
+const std::vector<Family>& families();
+
+// All members of Spec but those: for the `own` of rows that read only a few.
+std::vector<std::string_view> members_but(const std::vector<std::string_view>& read);
+
 // The whole flow: the floor, the published rungs, and direct.
-std::vector<BenchRow> pipeline_rows();
+std::vector<BenchRow> pipeline_rows(const RowContext& context);
 // The step alone: the ceiling.
-std::vector<BenchRow> compute_rows();
+std::vector<BenchRow> compute_rows(const RowContext& context);
 
 }  // namespace feedrate

@@ -15,6 +15,7 @@ set(core_tests
   tests/profile_test.cpp
   tests/schedule_test.cpp
   tests/report_test.cpp
+  tests/samples_test.cpp
   tests/ladder_test.cpp
 )
 add_executable(core_tests ${core_tests})

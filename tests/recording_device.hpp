@@ -69,6 +69,23 @@ class RecordingDevice final : public Device {
     note("step" + std::to_string(batch.index) + ":" + name_of_stream(stream));
     work();
   }
+  void busy(Stream& stream, TimeNs /*duration*/) override {
+    note("busy:" + name_of_stream(stream));
+  }
+  std::unique_ptr<Gate> gate(Stream& stream) override {
+    struct Noted final : Gate {
+      explicit Noted(RecordingDevice& of) : device(of) {}
+      void open() override { device.note("open"); }
+      RecordingDevice& device;
+    };
+    note("gate:" + name_of_stream(stream));
+    return std::make_unique<Noted>(*this);
+  }
+  Buffer stream_buffer(Stream& /*stream*/, std::size_t bytes) override { return heap(bytes); }
+  void record_stream(const Buffer& /*buffer*/, Stream& stream) override {
+    note("record_stream:" + name_of_stream(stream));
+  }
+  std::size_t peak_device_bytes() const override { return 0; }
   std::unique_ptr<FingerprintLog> fingerprint_log(std::size_t count) override {
     struct Log final : FingerprintLog {
       std::vector<std::uint64_t> values;

@@ -1,5 +1,5 @@
-// Device: the one seam to hardware. A dozen virtual functions over memory, streams, events, copies,
-// named stages and the clock; behind them CUDA, the host itself, or nothing but time.
+// Device: the one seam to hardware. Some twenty virtual functions over memory, streams, events,
+// copies, named stages and the clock; behind them CUDA, the host itself, or nothing but time.
 //
 // Ownership: handles (Stream, Event, Buffer) are owned by whoever asked for them and must be
 // destroyed before their Device. Functions take views; no stream is implied anywhere.
@@ -50,6 +50,17 @@ class Event {
  public:
   virtual ~Event() = default;
 };
+
+// Holds a stream: what is enqueued behind it begins when it is opened, all at once. Destroying it
+// opens it and waits until the stream has passed it.
+class Gate {
+ public:
+  virtual ~Gate() = default;
+  virtual void open() = 0;
+};
+// A device's queue has room for about a thousand operations; who waits for room behind a closed
+// gate waits for ever. So no more than this between gate() and open().
+inline constexpr int kMostBehindGate = 400;
 
 // Memory with its owner. Move-only.
 class Buffer {
@@ -127,9 +138,16 @@ struct DeviceInfo {
   bool simulated = false;  // times come from a profile
   int cores = 0;           // what kAllCores means for it: a profile's cores, 0: this process's
   Spec usual;              // batch, image and warmup that a row has here unless told otherwise
+  double link_GBps = 0;    // pcie_GBps() of the link as it is now; 0: unknown, or no link
   // Further context for the result file: GPU, driver, link, profile and its source, …
   std::vector<std::pair<std::string, std::string>> context;
 };
+
+// What a PCIe link carries in one direction after line coding, 1e9 bytes a second; 0 for what is no
+// link. Transfer rates a lane and codes are those of the PCI Express base specifications: 2.5 and
+// 5 GT/s with 8b/10b, 8, 16 and 32 GT/s with 128b/130b, 64 GT/s in 256-byte flits of which 242 are
+// packets. Packet headers are not subtracted: with payloads of 256 bytes some 8 to 10 % go to them.
+double pcie_GBps(int generation, int width);
 
 class Device {
  public:
@@ -179,6 +197,25 @@ class Device {
   // pays the launch, the stream the stage's cost.
   virtual void enqueue(Stream& stream, Stage stage, const DeviceBatch& batch,
                        std::function<void()> work) = 0;
+
+  // Device work that takes about `duration` and uses neither memory nor the link.
+  virtual void busy(Stream& stream, TimeNs duration) = 0;
+
+  // Puts a closed gate into the stream. Until it is open, nothing may be called for the stream that
+  // waits for it: no synchronisation, no blocking copy, no copy from or to pageable memory. On a
+  // simulated device the gate stands open: nothing there depends on when it was enqueued.
+  virtual std::unique_ptr<Gate> gate(Stream& stream) = 0;
+
+  // Device memory for work on `stream`, as LibTorch's caching allocator hands it out: once freed by
+  // the host it may go, at once, to the next who asks for the same stream, whatever other streams
+  // still do with it. Both used by the training loop's thread alone; must be freed before the
+  // streams that it was used on. Throws OutOfMemory.
+  virtual Buffer stream_buffer(Stream& stream, std::size_t bytes) = 0;
+  // Tells the allocator that `buffer` (of stream_buffer) is used on `stream` too: freed, it is
+  // handed out again when all that was enqueued there until then is done. As Tensor.record_stream.
+  virtual void record_stream(const Buffer& buffer, Stream& stream) = 0;
+  // The most device memory in use at once since prepare(), LibTorch's included.
+  virtual std::size_t peak_device_bytes() const = 0;
 
   virtual std::unique_ptr<FingerprintLog> fingerprint_log(std::size_t count) = 0;
 

@@ -1,7 +1,8 @@
-// Report: the counters of a row, derived from its timeline after the run.
+// Report: what a row says. For a training loop it is derived from the timeline after the run; rows
+// that measure one thing alone fill it in themselves.
 //
-// Pure functions of the records; the table of counters is the one place where a counter has a name,
-// a unit and a meaning.
+// Pure functions of the records; the table of counters is the one place where a training loop's
+// counter has a name, a unit and a meaning.
 #pragma once
 
 #include <string>
@@ -19,12 +20,13 @@ struct Counter {
 };
 
 struct Report {
-  double window_s = 0;
-  int steps = 0;
+  double window_s = 0;  // of all steps together
+  int steps = 0;        // or copies, batches, …: Google Benchmark's iterations
   double images = 0;
   double bytes = 0;               // copied to the device for the measured steps
   std::vector<Counter> counters;  // in the order of the table
   std::string label;              // the stage that binds, e.g. "limit: compute"
+  bool unsteady = false;          // samples.hpp; the label then says so
 };
 
 // A counter's name and meaning, for --help, the README and tests.

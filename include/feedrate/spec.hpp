@@ -159,6 +159,9 @@ struct BatchShape {
   constexpr std::size_t bytes() const { return images_bytes() + labels_bytes(); }
 };
 
+// The cores that this process may run on: what kAllCores means where nobody says otherwise.
+int usable_cores();
+
 struct Spec {
   DatasetKind dataset = DatasetKind::kRandn;
   int batch = 64;
