@@ -62,15 +62,6 @@ std::string memory_GB() {
   return fixed(kib * 1024 * 1e-9, 1);
 }
 
-// How many cores' time the container may use; empty: as many as it has.
-std::string quota_cores() {
-  std::istringstream stream(first_line("/sys/fs/cgroup/cpu.max"));
-  stream.imbue(std::locale::classic());
-  double quota_us = 0;
-  double period_us = 0;
-  return stream >> quota_us >> period_us && period_us > 0 ? fixed(quota_us / period_us, 2) : "";
-}
-
 std::string kernel() {
   utsname name{};
   return uname(&name) == 0 ? std::string(name.sysname) + " " + name.release + " " + name.machine
@@ -165,7 +156,7 @@ ContextList program_context(int argc, const char* const* argv) {
 }
 
 ContextList host_context() {
-  ContextList context{
+  return {
       {"feedrate.cpu", cpu_model()},
       {"feedrate.cores_usable", std::to_string(usable_cores())},
       {"feedrate.cores", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
@@ -174,10 +165,6 @@ ContextList host_context() {
       {"feedrate.kernel", kernel()},
       {"feedrate.huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
   };
-  if (const std::string quota = quota_cores(); !quota.empty()) {
-    context.emplace_back("feedrate.cores_quota", quota);
-  }
-  return context;
 }
 
 ContextList device_context(const DeviceInfo& info) {

@@ -213,6 +213,8 @@ std::vector<Flag> own_flags() {
              "ranges for a profiler; auto: with --capture and when one has started us", take_trace),
       toggle("capture", "brackets the measured steps: nsys profile --capture-range=cudaProfilerApi",
              &Options::capture),
+      text("timeline", "FILE", "writes each step of the rows that ran as a trace for Perfetto",
+           &Options::timeline),
       bounds("sweep_workers", {1, 4096}, "workers of the Workers and Loader rows: powers of two",
              &Options::sweep_workers),
       bounds("sweep_batch", {1, 65536}, "batches of the BatchSize rows: powers of two",

@@ -35,6 +35,8 @@ struct Options {
   bool capture = false;
   std::vector<Override> overrides;  // in the order of the flow
 
+  std::optional<std::string> timeline;  // the trace of every record
+
   // Bounds of the sweeps.
   Bounds sweep_workers;
   Bounds sweep_batch;

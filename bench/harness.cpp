@@ -56,15 +56,19 @@ Step& Session::step(const Spec& spec) {
     step = make_step(spec.step, info_);
   }
   if (!info_.simulated && !spec.shape().empty &&
-      warm_.insert({spec.step, spec.batch, spec.image}).second) {
+      warm_.insert({spec.step, spec.batch, spec.image, spec.shape().pixel}).second) {
     const auto batch = resident(spec);
     const auto stream = parts_.device.stream("compute");
     for (int i = 0; i < kWarmSteps; ++i) {
       if (parts_.stop) {
         throw Interrupted();
       }
-      parts_.device.enqueue(*stream, Stage::kCompute, batch.batch,
-                            [&] { step->train(batch.batch); });
+      parts_.device.enqueue(*stream, Stage::kCompute, batch.batch, [&] {
+        if (batch.batch.shape.pixel == Pixel::kU8) {
+          step->normalize(batch.batch);
+        }
+        step->train(batch.batch);
+      });
       parts_.device.synchronize(*stream);
     }
   }
@@ -117,6 +121,7 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
   if (!parts_.stop) {
     parts_.progress.begin(row.name);
   }
+  row_ = &row;
   state_ = &state;
   first_ = row.spec.warmup;
   end_ = row.spec.warmup + row.spec.steps;
@@ -157,6 +162,14 @@ void Session::step_done(int done, int total) {
     state_->PauseTiming();
   }
   parts_.progress.step(done, total);
+}
+
+Report Session::report(const Spec& spec, const Timeline& timeline) {
+  if (parts_.timelines != nullptr) {
+    parts_.timelines->add(
+        row_->name + " on " + info_.name + (info_.simulated ? " (simulated)" : ""), timeline);
+  }
+  return feedrate::report(spec, timeline);
 }
 
 void Session::sampled(int done) {

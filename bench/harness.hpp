@@ -27,6 +27,7 @@
 #include "progress.hpp"
 #include "result_file.hpp"
 #include "rows.hpp"
+#include "trace_file.hpp"
 
 namespace feedrate {
 
@@ -42,6 +43,7 @@ class Session {
     Progress& progress;
     const std::atomic<bool>& stop;
     bool capture = false;
+    TraceFile* timelines = nullptr;  // takes every run's records, if there is one
   };
 
   explicit Session(const Parts& parts);
@@ -62,6 +64,9 @@ class Session {
   Device& device() const { return parts_.device; }
   const DatasetTable& datasets() const { return parts_.datasets; }
   WorkerPool& processes() const { return parts_.processes; }
+
+  // The report of a training loop that has run.
+  Report report(const Spec& spec, const Timeline& timeline);
 
   // For rows that are no training loop, after each sample: `done` of spec.warmup + spec.steps, once
   // with 0 before the first. Shows progress and takes CPU time of the measured samples alone.
@@ -91,9 +96,10 @@ class Session {
   Parts parts_;
   DeviceInfo info_;
   std::map<StepKind, std::unique_ptr<Step>> steps_;
-  std::set<std::tuple<StepKind, int, int>> warm_;  // step, batch, image
-  std::map<std::string, std::string> failed_;      // row, message
+  std::set<std::tuple<StepKind, int, int, Pixel>> warm_;  // step, batch, image
+  std::map<std::string, std::string> failed_;             // row, message
   // The row that runs.
+  const BenchRow* row_ = nullptr;
   benchmark::State* state_ = nullptr;
   int first_ = 0;
   int end_ = 0;

@@ -25,6 +25,7 @@
 #include "flags.hpp"
 #include "harness.hpp"
 #include "interrupt.hpp"
+#include "preflight.hpp"
 #include "progress.hpp"
 #include "result_file.hpp"
 #include "rows.hpp"
@@ -239,7 +240,10 @@ class Program {
         results_([this](const std::vector<Run>& runs) { show(runs); },
                  options.report_aggregates_only) {
     if (options.out) {
-      file_.emplace(*options.out);
+      file_.emplace(*options.out, "benchmark_out");
+    }
+    if (options.timeline) {
+      timelines_.emplace("timeline", *options.timeline);
     }
   }
 
@@ -269,7 +273,8 @@ class Program {
                      .results = results_,
                      .progress = progress,
                      .stop = stop,
-                     .capture = options_.capture});
+                     .capture = options_.capture,
+                     .timelines = timelines_ ? &*timelines_ : nullptr});
     head(info, session);
     for (const auto& row : rows_) {
       session.add(row);
@@ -286,7 +291,7 @@ class Program {
     if (!options_.json) {
       table_.skipped(results_.skipped());
     }
-    const bool written = write(stop);
+    const bool written = write(stop) && write_timelines();
     return stop ? Interrupt::kExitStatus : results_.failed() || !written ? kFailed : kOk;
   }
 
@@ -316,6 +321,11 @@ class Program {
     add_context(device_context(info));
     add_context(program_context(argc_, argv_));
     add_context(host_context());
+    const Limits limits = read_limits();
+    add_context(preflight_context(limits, info));
+    for (const auto& warning : preflight_warnings(limits, info, rows_)) {
+      say(warning);
+    }
     add_context(options_.context);
     if (debug_build()) {
       say("this is a debug build: its times mean nothing");
@@ -404,6 +414,18 @@ class Program {
     return good;
   }
 
+  bool write_timelines() const {
+    try {
+      if (timelines_) {
+        timelines_->write();
+      }
+    } catch (const Error& error) {
+      say(error.what());
+      return false;
+    }
+    return true;
+  }
+
   int argc_;
   char** argv_;
   const Options& options_;
@@ -412,6 +434,7 @@ class Program {
   Table table_;
   Results results_;
   std::optional<ResultFile> file_;
+  std::optional<TraceFile> timelines_;
   Progress* progress_ = nullptr;  // while rows run
   std::mutex context_mutex_;
   ContextList context_;

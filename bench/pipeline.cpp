@@ -10,7 +10,7 @@ namespace {
 Report run_pipeline(Session& session, const Spec& spec) {
   Step& step = session.step(spec);
   const auto source = session.source(spec);
-  return report(spec, run(spec, session.run_parts(source.get(), step)));
+  return session.report(spec, run(spec, session.run_parts(source.get(), step)));
 }
 
 }  // namespace
@@ -18,12 +18,14 @@ Report run_pipeline(Session& session, const Spec& spec) {
 std::vector<BenchRow> pipeline_rows(const RowContext& /*context*/) {
   std::vector<BenchRow> rows;
   for (const auto& [name, spec] : rungs()) {
-    const bool floor = spec.dataset == DatasetKind::kNone;
-    rows.push_back({.name = "Pipeline/" + name,
-                    .spec = spec,
-                    .own = floor ? std::vector<std::string_view>{"dataset", "step"}
-                                 : std::vector<std::string_view>{},
-                    .run = run_pipeline});
+    std::vector<std::string_view> own;
+    if (spec.dataset != Spec{}.dataset) {
+      own.push_back("dataset");
+    }
+    if (spec.step != Spec{}.step) {
+      own.push_back("step");
+    }
+    rows.push_back({.name = "Pipeline/" + name, .spec = spec, .own = own, .run = run_pipeline});
   }
   return rows;
 }

@@ -94,6 +94,13 @@ const Family& family_of(const std::string& row) {
                        [&](const Family& family) { return family.name == name; });
 }
 
+bool same_columns(const Family& a, const Family& b) {
+  return std::equal(a.columns.begin(), a.columns.end(), b.columns.begin(), b.columns.end(),
+                    [](const Column& x, const Column& y) {
+                      return x.title == y.title && x.counter == y.counter;
+                    });
+}
+
 void print(const std::string& line) { std::fprintf(stdout, "%s\n", line.c_str()); }
 
 }  // namespace
@@ -111,13 +118,13 @@ void Table::rows(const std::vector<Run>& runs) {
   for (const auto& run : runs) {
     const std::string name = run.benchmark_name();
     const Family& family = family_of(name);
-    if (family_ != &family) {
+    if (family_ == nullptr || !same_columns(*family_, family)) {
       if (family_ != nullptr) {
         print("");
       }
       header(family);
-      family_ = &family;
     }
+    family_ = &family;
     std::string line = padded(name, name_width_);
     if (const auto error = error_of(run)) {
       line += "  ERROR: " + *error;

@@ -35,7 +35,7 @@ class Progress {
   bool shown_ = false;
 };
 
-// A line a run. Each family has columns of its own, and a header above its first row.
+// A line a run. Families have columns of their own, with a header where they change.
 class Table {
  public:
   // `name_width` as the longest name needs.

@@ -244,9 +244,9 @@ std::string Results::json(const ContextList& context) const {
 
 // --- ResultFile ----------------------------------------------------------------------------------
 
-ResultFile::ResultFile(const std::filesystem::path& path) {
+ResultFile::ResultFile(const std::filesystem::path& path, const std::string& flag) {
   const auto refuse = [&](const std::string& why) {
-    return UsageError("--benchmark_out=" + path.string() + ": cannot be written: " + why);
+    return UsageError("--" + flag + "=" + path.string() + ": cannot be written: " + why);
   };
   std::error_code error;
   if (path.empty()) {

@@ -79,8 +79,9 @@ class Results final : public benchmark::BenchmarkReporter {
 // A file that is there whole or not at all.
 class ResultFile {
  public:
-  // Sees whether `path` can be written, and leaves what is there as it is. Throws UsageError.
-  explicit ResultFile(const std::filesystem::path& path);
+  // Sees whether `path` can be written, and leaves what is there as it is. Throws UsageError that
+  // names `flag`.
+  ResultFile(const std::filesystem::path& path, const std::string& flag);
 
   // Replaces the file. Throws Error; the old one is still there then.
   void write(const std::string& text) const;

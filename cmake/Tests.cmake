@@ -34,9 +34,12 @@ if(FEEDRATE_TORCH)
     tests/resnet18_test.cpp
     tests/step_test.cpp
     tests/device_torch_test.cpp
+    tests/preflight_test.cpp
+    bench/preflight.cpp
   )
-  target_include_directories(torch_tests PRIVATE tests)
-  target_link_libraries(torch_tests PRIVATE feedrate_torch GTest::gtest_main GTest::gmock
+  target_include_directories(torch_tests PRIVATE tests bench)
+  target_link_libraries(torch_tests PRIVATE feedrate_torch benchmark::benchmark
+                                            GTest::gtest_main GTest::gmock
                                             nlohmann_json::nlohmann_json feedrate_warnings)
   target_compile_definitions(torch_tests PRIVATE FEEDRATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   gtest_discover_tests(torch_tests DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)

@@ -217,5 +217,40 @@ TEST(TorchDatasets, HasEveryKindThatASpecKnows) {
   }
 }
 
+constexpr BatchShape kBytes{.batch = 3, .image = 300, .empty = false, .pixel = Pixel::kU8};
+
+TEST(NoiseU8, TakesAQuarterOfTheBytes) {
+  EXPECT_EQ(kBytes.image_bytes() * sizeof(float), kOdd.image_bytes());
+  EXPECT_EQ(kBytes.bytes(), 3u * (3 * 300 * 300 + sizeof(std::int64_t)));
+}
+
+TEST(NoiseU8, IsUniformOverAllBytes) {
+  const Made made = make(*dataset("noise_u8", kBytes), 7, kBytes);
+  std::vector<double> counts(256);
+  for (const std::byte value : made.image) {
+    counts[std::to_integer<std::size_t>(value)] += 1;
+  }
+  const double expected = static_cast<double>(made.image.size()) / 256;
+  double chi_square = 0;
+  for (const double count : counts) {
+    chi_square += (count - expected) * (count - expected) / expected;
+  }
+  // 255 degrees of freedom: beyond 350 once in ten thousand seeds, and the seed is fixed.
+  EXPECT_LT(chi_square, 350);
+  EXPECT_GT(chi_square, 170);
+}
+
+TEST(NoiseU8, MakesASampleTheSameWhoeverMakesIt) {
+  const auto one = dataset("noise_u8", kBytes);
+  const auto other = dataset("noise_u8", kBytes);
+  make(*one, 3, kBytes);
+  const Made made = make(*one, 5, kBytes);
+  const Made again = make(*other, 5, kBytes);
+  EXPECT_EQ(made.image, again.image);
+  EXPECT_EQ(made.sample.word_sum, word_sum(made.image));
+  EXPECT_EQ(made.sample.label, 5);
+  EXPECT_NE(made.image, make(*other, 6, kBytes).image);
+}
+
 }  // namespace
 }  // namespace feedrate

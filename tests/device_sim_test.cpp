@@ -77,7 +77,8 @@ TEST_F(SimTest, SaysWhatItsFiguresRestOn) {
   EXPECT_EQ(context.at("profile"), "l40s");
   EXPECT_EQ(context.at("profile_published"), "copy_pageable, copy_pinned, compute");
   EXPECT_EQ(context.at("profile_fitted"), "make, release_shared");
-  EXPECT_EQ(context.at("profile_assumed"), "handoff, pin, release_private, launch, check");
+  EXPECT_EQ(context.at("profile_assumed"),
+            "make_u8, handoff, pin, release_private, launch, normalize, check");
   EXPECT_EQ(context.count("profile_measured"), 0u);
   EXPECT_FALSE(context.at("profile_source").empty());
 }

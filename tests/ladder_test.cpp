@@ -84,7 +84,7 @@ struct Case {
   Profile profile() const {
     Profile profile = l40s();
     profile.cores = cores;
-    for (const auto& [key, cost] : profile_costs()) {
+    for (const auto& [key, cost, optional] : profile_costs()) {
       if (const auto found = ms.find(std::string(key)); found != ms.end()) {
         (profile.*cost).ms = found->second;
       }
@@ -209,6 +209,34 @@ TEST(PublishedLadder, ThePublishedWindowChargesTheBaselineAThirdOfALastCompute) 
         name == "baseline" ? (profile.compute.ms - profile.launch.ms) / spec.steps : 0;
     EXPECT_NEAR(step_ms, steady_ms(name, profile) + extra_ms, 0.01) << name;
   }
+}
+
+// A quarter of the bytes: all that moves them costs a quarter; the device makes floats of them.
+TEST(BytesOnTheSimulatedL40s, CostAQuarterToMoveAndANormalisation) {
+  SimDevice device(l40s(), "l40s");
+  const Profile profile = l40s();
+  const Spec spec = rung("direct_u8");
+  const Report result = report(spec, run_on(device, spec));
+  const double step_ms = std::max({profile.make_u8.ms / kWorkers, profile.launch.ms,
+                                   profile.normalize.ms + profile.compute.ms});
+  EXPECT_NEAR(counter(result, "steps_per_s"), 1e3 / step_ms, 1e-3 / step_ms);
+  EXPECT_NEAR(counter(result, "normalize_ms"), profile.normalize.ms, 1e-6);
+  EXPECT_NEAR(counter(result, "compute_ms"), step_ms, 1e-6);
+  EXPECT_NEAR(counter(result, "make_ms"), profile.make_u8.ms, 1e-6);
+  EXPECT_NEAR(counter(result, "copy_ms"), profile.copy_pinned.ms / 4, 1e-4);
+  EXPECT_EQ(counter(result, "bad_batches"), 0);
+}
+
+TEST(BytesOnTheSimulatedL40s, AreTheSerialSchedulesExposedCopyToo) {
+  SimDevice device(l40s(), "l40s");
+  const Profile profile = l40s();
+  Spec spec = rung("pinned");
+  spec.dataset = DatasetKind::kNoiseU8;
+  const Report result = report(spec, run_on(device, spec));
+  EXPECT_NEAR(counter(result, "exposed_copy_ms"), profile.copy_pinned.ms / 4, 1e-4);
+  EXPECT_NEAR(counter(result, "compute_ms"), profile.normalize.ms + profile.compute.ms, 1e-6);
+  EXPECT_NEAR(counter(result, "step_p50_ms"),
+              profile.normalize.ms + profile.compute.ms + profile.copy_pinned.ms / 4, 1e-4);
 }
 
 }  // namespace

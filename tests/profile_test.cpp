@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -82,12 +83,12 @@ TEST(Profile, CostsScaleAsTheirRuleSays) {
 TEST(Profile, EveryCostIsReadFromItsKey) {
   json document = l40s();
   double ms = 1;
-  for (const auto& [key, cost] : profile_costs()) {
+  for (const auto& [key, cost, optional] : profile_costs()) {
     document[std::string(key)] = {{"ms", ms++}, {"origin", "measured"}, {"scaling", "bytes"}};
   }
   const Profile profile = parse_profile(document.dump(), "test");
   ms = 1;
-  for (const auto& [key, cost] : profile_costs()) {
+  for (const auto& [key, cost, optional] : profile_costs()) {
     EXPECT_EQ((profile.*cost).ms, ms++) << key;
     EXPECT_EQ((profile.*cost).origin, Origin::kMeasured) << key;
     EXPECT_EQ((profile.*cost).scaling, Scaling::kBytes) << key;
@@ -104,9 +105,29 @@ TEST(Profile, WhatIsNotJsonIsSaidWithItsPlace) {
   EXPECT_EQ(complaint(R"({"name": 1e999})").find("profile test.json is not JSON: "), 0u);
 }
 
-TEST(Profile, EveryKeyIsNeeded) {
+bool is_optional(const std::string& key) {
+  const auto costs = profile_costs();
+  return std::any_of(costs.begin(), costs.end(),
+                     [&](const NamedCost& cost) { return cost.key == key && cost.optional; });
+}
+
+TEST(Profile, OfOlderFilesBytesCostWhatFloatsDo) {
+  json document = l40s();
+  document.erase("make_u8");
+  document.erase("normalize");
+  const Profile profile = parse_profile(document.dump(), "test");
+  EXPECT_EQ(profile.make_u8.ms, profile.make.ms);
+  EXPECT_EQ(profile.make_u8.origin, Origin::kAssumed);
+  EXPECT_EQ(profile.normalize.ms, 0);
+  EXPECT_EQ(profile.normalize.origin, Origin::kAssumed);
+}
+
+TEST(Profile, EveryKeyIsNeededButForTheOptionalOnes) {
   const json whole = l40s();
   for (const auto& [key, value] : whole.items()) {
+    if (is_optional(key)) {
+      continue;
+    }
     json document = whole;
     document.erase(key);
     EXPECT_EQ(

@@ -189,8 +189,8 @@ TEST(Rungs, AreTheFloorTheFivePublishedOnesAndDirect) {
     names.push_back(row.name);
     EXPECT_EQ(invalid(row.spec), std::nullopt) << row.name;
   }
-  EXPECT_THAT(
-      names, ElementsAre("null", "baseline", "workers", "pinned", "streams", "prefetch", "direct"));
+  EXPECT_THAT(names, ElementsAre("null", "baseline", "workers", "pinned", "streams", "prefetch",
+                                 "direct", "direct_u8"));
 }
 
 TEST(Rungs, SayWhatTheyChange) {
@@ -199,12 +199,12 @@ TEST(Rungs, SayWhatTheyChange) {
     specs.push_back(describe(row.spec));
   }
   const std::string pinned = "loader=processes memory=pinned pinning=thread copy=async";
-  EXPECT_THAT(
-      specs,
-      ElementsAre("dataset=none step=null steps=2000", "", "loader=processes", pinned,
-                  pinned + " schedule=two_streams", pinned + " schedule=prefetcher pop_first=on",
-                  "loader=threads memory=pinned buffers=ring pinning=direct copy=async "
-                  "schedule=prefetcher"));
+  const std::string direct =
+      "loader=threads memory=pinned buffers=ring pinning=direct copy=async schedule=prefetcher";
+  EXPECT_THAT(specs, ElementsAre("dataset=none step=null steps=2000", "", "loader=processes",
+                                 pinned, pinned + " schedule=two_streams",
+                                 pinned + " schedule=prefetcher pop_first=on", direct,
+                                 "dataset=noise_u8 " + direct));
 }
 
 }  // namespace

@@ -201,5 +201,42 @@ TEST_F(Schedules, YieldTheSerialOnesLossesFromFreshMemory) {
   EXPECT_EQ(losses(pinned), serial);
 }
 
+// Bytes trained on are the floats that they stand for.
+TEST_F(Schedules, TrainOnBytesAsOnTheFloatsTheyStandFor) {
+  Spec spec{.dataset = DatasetKind::kNoiseU8,
+            .loader = LoaderKind::kThreads,
+            .memory = HostMemory::kPinned,
+            .buffers = Buffers::kRing,
+            .pinning = Pinning::kDirect,
+            .copy = CopyMode::kAsync,
+            .schedule = ScheduleKind::kPrefetcher};
+  const std::vector<float> trained = losses(spec);
+
+  step_->reset();
+  const BatchShape bytes_shape{kShape.batch, kShape.image, false, Pixel::kU8};
+  const auto dataset = make_dataset(datasets_, "noise_u8", bytes_shape, DatasetPlace::kWorker);
+  constexpr std::array kMean{0.485, 0.456, 0.406};
+  constexpr std::array kDeviation{0.229, 0.224, 0.225};
+  const auto area = static_cast<std::size_t>(kShape.image) * kShape.image;
+  for (std::int64_t index = 0; index < static_cast<std::int64_t>(trained.size()); ++index) {
+    std::vector<std::byte> bytes(bytes_shape.bytes());
+    make_batch(*dataset, index, bytes_shape, bytes);
+    std::vector<float> images(kShape.images_bytes() / sizeof(float));
+    for (std::size_t at = 0; at < images.size(); ++at) {
+      const std::size_t channel = at / area % kMean.size();
+      const int byte = std::to_integer<int>(bytes[at]);
+      // In the order in which it is done on the device, so that the floats are the same.
+      images[at] = static_cast<float>(byte) * static_cast<float>(1 / (255 * kDeviation[channel])) +
+                   static_cast<float>(-kMean[channel] / kDeviation[channel]);
+      ASSERT_NEAR(images[at], (byte / 255.0 - kMean[channel]) / kDeviation[channel], 1e-5);
+    }
+    step_->train({reinterpret_cast<std::byte*>(images.data()),
+                  bytes.data() + bytes_shape.images_bytes(), kShape, index});
+  }
+  const std::vector<float> expected = step_->losses();
+  EXPECT_EQ(trained, expected);
+  EXPECT_NE(trained.front(), trained.back());
+}
+
 }  // namespace
 }  // namespace feedrate

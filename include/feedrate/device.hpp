@@ -31,12 +31,13 @@ namespace feedrate {
 
 // The named stages of a step: what a simulated device has a cost for, a profiler a range.
 enum class Stage {
-  kFetch,    // the training loop waits for the next batch
-  kCopy,     // host to device
-  kRelease,  // the host gives a batch's memory back
-  kCompute,  // the training step; enqueuing it costs the host the launch
-  kCheck,    // the fingerprint of the batch that the step has used
-  kSync,     // the host waits for the device
+  kFetch,      // the training loop waits for the next batch
+  kCopy,       // host to device
+  kRelease,    // the host gives a batch's memory back
+  kNormalize,  // uint8 images become normalised floats
+  kCompute,    // the training step; enqueuing it costs the host the launch
+  kCheck,      // the fingerprint of the batch that the step has used
+  kSync,       // the host waits for the device
 };
 
 // A queue of device work. Move-only by way of unique_ptr.
@@ -104,8 +105,8 @@ class Buffer {
   Free free_;
 };
 
-// A batch on the device: views into a slot. images: float32 [batch, 3, image, image]; labels: int64
-// [batch]. Null pointers when the shape is empty.
+// A batch on the device: views into a slot. images: float32 or uint8 [batch, 3, image, image], as
+// shape.pixel says; labels: int64 [batch]. Null pointers when the shape is empty.
 struct DeviceBatch {
   std::byte* images = nullptr;
   std::byte* labels = nullptr;
@@ -139,6 +140,9 @@ struct DeviceInfo {
   int cores = 0;           // what kAllCores means for it: a profile's cores, 0: this process's
   Spec usual;              // batch, image and warmup that a row has here unless told otherwise
   double link_GBps = 0;    // pcie_GBps() of the link as it is now; 0: unknown, or no link
+  int link_width = 0;      // lanes in use; 0: unknown, or no link
+  int link_width_most = 0;
+  int numa_node = -1;  // that the device is attached to; -1: unknown, or only one
   // Further context for the result file: GPU, driver, link, profile and its source, …
   std::vector<std::pair<std::string, std::string>> context;
 };

@@ -85,6 +85,10 @@ struct SourceParts {
       nullptr;  // raised by Ctrl-C: next() throws Interrupted within 0.2 s
 };
 
+// Host memory that a source for `spec` may hold at once, bytes: the loader's batches, begun or
+// waiting, and a pin thread's ring.
+std::size_t host_bytes(const Spec& spec);
+
 // The source that `spec` asks for: its loader (on a simulated device the queueing model), and
 // behind it a pin thread if pinning is thread. The table of loaders is in loader.cpp.
 // Memory: pinning none and thread: the loader writes pageable memory, fresh or ring; direct: it

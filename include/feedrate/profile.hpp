@@ -54,6 +54,7 @@ struct Profile {
   int cores = 1;                // V: workers beyond it share
   double device_memory_GB = 0;  // 1e9 bytes
   Cost make;                    // F: one producer makes a batch
+  Cost make_u8;                 // the same for a batch of bytes; a profile without it takes make's
   Cost handoff;                 // g: the loop takes a finished batch from workers or a pin thread
   Cost pin;                     // P: the pin thread copies a batch into pinned memory
   Cost copy_pageable;           // Hp: blocking, from pageable memory
@@ -61,6 +62,7 @@ struct Profile {
   Cost release_private;         // U: unmap a fresh batch made by inline or threads
   Cost release_shared;          // U: unmap a fresh batch made by a process
   Cost launch;                  // L: the host enqueues a step
+  Cost normalize;               // bytes become floats on the device; a profile without it takes 0
   Cost compute;                 // C
   Cost check;                   // the fingerprint, part of compute in the counters
 
@@ -71,6 +73,7 @@ struct Profile {
 struct NamedCost {
   std::string_view key;
   Cost Profile::*cost;
+  bool optional = false;
 };
 std::span<const NamedCost> profile_costs();
 

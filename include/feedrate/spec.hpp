@@ -15,7 +15,8 @@
 
 namespace feedrate {
 
-enum class DatasetKind { kRandn, kReplay, kNone };
+enum class DatasetKind { kRandn, kNoiseU8, kReplay, kNone };
+enum class Pixel { kF32, kU8 };  // what an image's values are: it follows from the dataset
 enum class LoaderKind { kInline, kThreads, kProcesses };
 enum class HostMemory { kPageable, kPinned, kRegistered, kWriteCombined };
 enum class Buffers { kFresh, kRing };
@@ -42,6 +43,7 @@ template <>
 constexpr auto choices<DatasetKind>() {
   return std::to_array<Choice<DatasetKind>>({
       {"randn", DatasetKind::kRandn, "float32 normal noise made for every batch, as the original"},
+      {"noise_u8", DatasetKind::kNoiseU8, "bytes, made floats and normalised on the device"},
       {"replay", DatasetKind::kReplay, "randn made once and copied: a loader that keeps up"},
       {"none", DatasetKind::kNone, "empty batches: nothing is made and nothing copied"},
   });
@@ -139,16 +141,17 @@ constexpr std::optional<Enum> choice_named(std::string_view name) {
 inline constexpr int kAllCores = 0;   // workers: one for each core this process may run on
 inline constexpr int kAutoSteps = 0;  // steps: chosen so that the window outlasts every queue
 
-// A batch's shape. Images are float32 NCHW with 3 channels, labels int64; one buffer holds the
-// images and, right behind them, the labels. A dataset of kind none has zero bytes.
+// A batch's shape. Images are float32 or uint8, NCHW with 3 channels, labels int64; one buffer
+// holds the images and, right behind them, the labels. A dataset of kind none has zero bytes.
 struct BatchShape {
   int batch = 64;   // images
   int image = 512;  // height and width, pixels; a multiple of 4, so that an image is whole words
   bool empty = false;
+  Pixel pixel = Pixel::kF32;
 
   constexpr std::size_t image_bytes() const {
     const auto side = static_cast<std::size_t>(image);
-    return empty ? 0 : 3 * side * side * sizeof(float);
+    return empty ? 0 : 3 * side * side * (pixel == Pixel::kU8 ? 1 : sizeof(float));
   }
   constexpr std::size_t images_bytes() const {
     return static_cast<std::size_t>(batch) * image_bytes();
@@ -184,7 +187,10 @@ struct Spec {
   int cooldown = 1;  // steps after the window
   Window window = Window::kSteady;
 
-  BatchShape shape() const { return {batch, image, dataset == DatasetKind::kNone}; }
+  BatchShape shape() const {
+    return {batch, image, dataset == DatasetKind::kNone,
+            dataset == DatasetKind::kNoiseU8 ? Pixel::kU8 : Pixel::kF32};
+  }
   // Workers as a number: 0 for inline, all cores this process may use for kAllCores.
   int worker_count() const;
   // Batches that can wait between the loader and the training loop, queues and slots together.

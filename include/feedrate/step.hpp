@@ -23,6 +23,11 @@ class Step {
   Step& operator=(const Step&) = delete;
   virtual ~Step() = default;
 
+  // Enqueues what makes normalised floats of a batch of bytes, (x / 255 - mean) / deviation with
+  // ImageNet's means and deviations of each channel, as torchvision's transforms have them. train()
+  // of the same batch then uses the floats. Called before each train() of such a batch.
+  virtual void normalize(const DeviceBatch& /*batch*/) {}
+
   // Enqueues forward, loss, backward, optimiser and zero_grad over `batch`. Does not synchronise.
   virtual void train(const DeviceBatch& batch) = 0;
 

@@ -19,6 +19,7 @@ struct StepRecord {
   Interval pinned;  // the pin thread copies and releases it
   int worker = -1;
   // Host, in the training loop.
+  Interval turn;     // of the loop: launches this step, and fetches whatever the schedule says
   Interval fetch;    // waits for the batch
   Interval wait;     // waits until the device slot's last copy is done
   Interval submit;   // hands the copy to the device; a blocking copy ends here
@@ -27,7 +28,8 @@ struct StepRecord {
   Interval sync;     // synchronises, if the spec says so
   // Device.
   Interval copy;
-  Interval compute;       // the step and the check of its batch: [begin of step, end of check)
+  Interval compute;       // normalisation, step and check of its batch: [begin of the first, end)
+  TimeNs normalized = 0;  // end of the normalisation, begin of the step proper; 0: there was none
   std::size_t bytes = 0;  // that the copy moved; 0: the batch was there already, or is empty
   TimeNs step_end = 0;    // end of the step proper, begin of the check
   // Integrity.

@@ -12,7 +12,7 @@ BENCH = os.environ["FEEDRATE_BENCH"]
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
 
-RUNGS = ["null", "baseline", "workers", "pinned", "streams", "prefetch", "direct"]
+RUNGS = ["null", "baseline", "workers", "pinned", "streams", "prefetch", "direct", "direct_u8"]
 PIPELINE = [f"Pipeline/{rung}" for rung in RUNGS]
 # Small enough for any host.
 CPU = ["--device=cpu", "--batch=2", "--image=32", "--workers=2"]
