@@ -187,11 +187,12 @@ TEST(RandnDataset, AWorkerLeavesTheIntraOpThreadsOfOthersAlone) {
 }
 
 TEST(ReplayDataset, RepeatsRandnWithOneSampleMoreThanABatch) {
-  const auto replayed = dataset("replay", kSmall);
-  const auto original = dataset("randn", kSmall);
-  for (std::int64_t i = 0; i < 3 * (kSmall.batch + 1); ++i) {
-    const Made made = make(*replayed, i, kSmall);
-    const Made expected = make(*original, i % (kSmall.batch + 1), kSmall);
+  constexpr BatchShape kShape{.batch = 20, .image = 32};
+  const auto replayed = dataset("replay", kShape);
+  const auto original = dataset("randn", kShape);
+  for (std::int64_t i = 0; i < 3 * (kShape.batch + 1); ++i) {
+    const Made made = make(*replayed, i, kShape);
+    const Made expected = make(*original, i % (kShape.batch + 1), kShape);
     EXPECT_EQ(made.image, expected.image) << i;
     EXPECT_EQ(made.sample.label, expected.sample.label) << i;
     EXPECT_EQ(made.sample.word_sum, expected.sample.word_sum) << i;
@@ -199,15 +200,16 @@ TEST(ReplayDataset, RepeatsRandnWithOneSampleMoreThanABatch) {
 }
 
 TEST(ReplayDataset, ABatchDiffersFromTheBatchesBeforeIt) {
-  for (const int batch : {3, 5}) {
+  constexpr std::size_t kBatches = 17;
+  for (const int batch : {1, 2, 3, 4, 15, 16, 17, 24}) {
     const BatchShape shape{.batch = batch, .image = 32};
     const auto replayed = dataset("replay", shape);
     std::vector<std::byte> memory(shape.bytes());
     std::set<std::uint64_t> fingerprints;
-    for (std::int64_t n = 0; n <= batch; ++n) {
+    for (std::int64_t n = 0; n < static_cast<std::int64_t>(kBatches); ++n) {
       fingerprints.insert(make_batch(*replayed, n, shape, memory));
     }
-    EXPECT_EQ(fingerprints.size(), static_cast<std::size_t>(batch) + 1);
+    EXPECT_EQ(fingerprints.size(), kBatches) << batch;
   }
 }
 
