@@ -13,7 +13,9 @@ set(core_tests
   tests/device_test.cpp
   tests/device_sim_test.cpp
   tests/profile_test.cpp
+  tests/caching_memory_test.cpp
   tests/schedule_test.cpp
+  tests/guard_test.cpp
   tests/report_test.cpp
   tests/samples_test.cpp
   tests/ladder_test.cpp

@@ -353,6 +353,107 @@ TEST_P(DeviceConformance, RefusedMemoryNamesTheBytes) {
   EXPECT_NE(device_->device_buffer(4096).data(), nullptr);
 }
 
+// Large enough for LibTorch's allocator to give each block a segment of its own.
+constexpr std::size_t kBlockBytes = std::size_t{16} << 20;
+
+TEST_P(DeviceConformance, FreedStreamMemoryGoesToTheNextWhoAsksAtOnce) {
+  const auto stream = device_->stream("stream");
+  Block block(*device_, *stream);  // what still uses it there is not waited for
+  Buffer first = device_->stream_buffer(*stream, kBlockBytes);
+  std::byte* const memory = first.data();
+  ASSERT_NE(memory, nullptr);
+  EXPECT_EQ(first.bytes(), kBlockBytes);
+  EXPECT_NE(device_->stream_buffer(*stream, kBlockBytes).data(), memory) << "it is in use";
+  first = {};
+  const Buffer second = device_->stream_buffer(*stream, kBlockBytes);
+  EXPECT_EQ(second.data(), memory);
+}
+
+TEST_P(DeviceConformance, FreedStreamMemoryGoesToNoOtherStream) {
+  const auto home = device_->stream("home");
+  const auto other = device_->stream("other");
+  Buffer first = device_->stream_buffer(*home, kBlockBytes);
+  std::byte* const memory = first.data();
+  first = {};
+  const Buffer second = device_->stream_buffer(*other, kBlockBytes);
+  EXPECT_NE(second.data(), memory);
+  EXPECT_EQ(device_->stream_buffer(*home, kBlockBytes).data(), memory);
+}
+
+TEST_P(DeviceConformance, RecordedStreamMemoryWaitsForItsOtherUser) {
+  const auto home = device_->stream("home");
+  const auto user = device_->stream("user");
+  Buffer first = device_->stream_buffer(*home, kBlockBytes);
+  std::byte* const memory = first.data();
+  Block block(*device_, *user);
+  device_->record_stream(first, *user);
+  first = {};
+  const Buffer second = device_->stream_buffer(*home, kBlockBytes);
+  EXPECT_NE(second.data(), memory);
+  block.release();
+  device_->synchronize(*user);
+  const Buffer third = device_->stream_buffer(*home, kBlockBytes);
+  EXPECT_EQ(third.data(), memory);
+}
+
+TEST_P(DeviceConformance, StreamMemoryNeedNotBeRecordedForItsOwnStream) {
+  const auto home = device_->stream("home");
+  Buffer first = device_->stream_buffer(*home, kBlockBytes);
+  std::byte* const memory = first.data();
+  Block block(*device_, *home);
+  device_->record_stream(first, *home);
+  first = {};
+  EXPECT_EQ(device_->stream_buffer(*home, kBlockBytes).data(), memory);
+}
+
+TEST_P(DeviceConformance, StreamMemoryOfNothingIsNothing) {
+  const auto stream = device_->stream("stream");
+  EXPECT_EQ(device_->stream_buffer(*stream, 0).data(), nullptr);
+}
+
+TEST_P(DeviceConformance, OnlyStreamMemoryCanBeRecorded) {
+  const auto stream = device_->stream("stream");
+  EXPECT_THROW(device_->record_stream(device_->device_buffer(4096), *stream), Error);
+  EXPECT_THROW(device_->record_stream(Buffer(), *stream), Error);
+}
+
+TEST_P(DeviceConformance, RefusedStreamMemoryIsOutOfMemory) {
+  const auto stream = device_->stream("stream");
+  EXPECT_THROW(device_->stream_buffer(*stream, std::size_t{1} << 45), OutOfMemory);
+  EXPECT_NE(device_->stream_buffer(*stream, 4096).data(), nullptr);
+}
+
+TEST_P(DeviceConformance, ThePeakIsOfWhatWasInUseAtOnceSinceTheDeviceWasPrepared) {
+  constexpr std::size_t kRounding = std::size_t{2} << 20;  // of LibTorch's allocator
+  const auto home = device_->stream("home");
+  const auto user = device_->stream("user");
+  const Spec spec;
+  device_->prepare(spec);
+  const std::size_t before = device_->peak_device_bytes();
+  const auto expect_blocks = [&](std::size_t blocks) {
+    EXPECT_GE(device_->peak_device_bytes(), before + blocks * kBlockBytes);
+    EXPECT_LE(device_->peak_device_bytes(), before + blocks * (kBlockBytes + kRounding));
+  };
+  {
+    const Buffer slot = device_->device_buffer(kBlockBytes);
+    Buffer first = device_->stream_buffer(*home, kBlockBytes);
+    expect_blocks(2);
+    first = {};
+    first = device_->stream_buffer(*home, kBlockBytes);  // the same again
+    expect_blocks(2);
+    Block block(*device_, *user);
+    device_->record_stream(first, *user);
+    first = {};  // still in use there
+    first = device_->stream_buffer(*home, kBlockBytes);
+    expect_blocks(3);
+  }
+  device_->synchronize(*user);
+  expect_blocks(3);
+  device_->stream_buffer(*home, kBlockBytes);  // an allocator looks at its events when it is asked
+  device_->prepare(spec);
+  EXPECT_LE(device_->peak_device_bytes(), before + kRounding);
+}
+
 TEST_P(DeviceConformance, AStageRunsOnceOnTheCallingThread) {
   std::vector<std::thread::id> ran;
   for (const Stage stage : {Stage::kFetch, Stage::kCopy, Stage::kRelease, Stage::kSync}) {

@@ -9,10 +9,7 @@
 #include <ostream>
 #include <string>
 
-#include "device_sim.hpp"
-#include "feedrate/loader.hpp"
-#include "feedrate/report.hpp"
-#include "feedrate/schedule.hpp"
+#include "on_sim.hpp"
 #include "rungs.hpp"
 
 namespace feedrate {
@@ -20,38 +17,11 @@ namespace {
 
 constexpr int kWorkers = 8;
 
-Spec rung(const std::string& name) {
-  for (const Row& row : rungs()) {
-    if (row.name == name) {
-      Spec spec = row.spec;
-      spec.workers = kWorkers;
-      return spec;
-    }
-  }
-  throw std::out_of_range(name);
+Spec spec_of(const std::string& name) {
+  Spec spec = rung(name);
+  spec.workers = kWorkers;
+  return spec;
 }
-
-Timeline run_on(Device& device, const Spec& spec) {
-  device.prepare(spec);
-  const DatasetTable datasets;
-  const auto source = make_source(spec, {.device = device, .datasets = datasets});
-  const auto step = make_null_step();
-  Trace trace;
-  return run(
-      spec,
-      {.device = device, .source = source.get(), .step = *step, .trace = trace, .progress = {}});
-}
-
-double counter(const Report& report, const std::string& name) {
-  for (const Counter& counter : report.counters) {
-    if (counter.name == name) {
-      return counter.value;
-    }
-  }
-  throw std::out_of_range(name);
-}
-
-Profile l40s() { return parse_profile(std::string(builtin_profiles().front().json), "l40s"); }
 
 // F one producer's time for a batch, W workers, g hand-off, Hp blocking copy from pageable memory,
 // U giving a fresh batch's memory back, P copy into pinned memory, H copy from pinned memory, C
@@ -103,7 +73,7 @@ class Ladder : public testing::TestWithParam<std::tuple<Case, std::string>> {
 
 TEST_P(Ladder, TheSteadyRateIsTheModels) {
   SimDevice device(profile(), "test");
-  Spec spec = rung(name());
+  Spec spec = spec_of(name());
   // Workers that bind hand out their batches in bursts of W: whole bursts, and many of them.
   spec.steps = 100 * kWorkers;
   const Timeline timeline = run_on(device, spec);
@@ -117,7 +87,7 @@ TEST_P(Ladder, TheSteadyRateIsTheModels) {
 TEST_P(Ladder, TheSplitAddsUpToTheStep) {
   for (const Window window : {Window::kSteady, Window::kPublished}) {
     SimDevice device(profile(), "test");
-    Spec spec = rung(name());
+    Spec spec = spec_of(name());
     spec.window = window;
     const Timeline timeline = run_on(device, spec);
     const Split split = split_of(timeline);
@@ -130,7 +100,7 @@ TEST_P(Ladder, TheSplitAddsUpToTheStep) {
 }
 
 TEST_P(Ladder, ASecondRunGivesTheSameToTheLastDigit) {
-  const Spec spec = rung(name());
+  const Spec spec = spec_of(name());
   SimDevice device(profile(), "test");
   SimDevice other(profile(), "test");
   const Report first = report(spec, run_on(device, spec));
@@ -176,7 +146,7 @@ TEST(PublishedLadder, ThePublishedWindowGivesThePublishedRates) {
                                                    {"prefetch", 6.44}};
   const auto device = make_device({sim_device()}, "sim:l40s");
   for (const auto& [name, steps_per_s] : published) {
-    Spec spec = rung(name);
+    Spec spec = spec_of(name);
     spec.window = Window::kPublished;
     spec.steps = 3;
     const Report result = report(spec, run_on(*device, spec));
@@ -188,7 +158,7 @@ TEST(PublishedLadder, ThePublishedWindowGivesThePublishedRates) {
 TEST(PublishedLadder, TheDefaultWindowGivesTheSteadyRates) {
   const auto device = make_device({sim_device()}, "sim:l40s");
   for (const std::string& name : kNames) {
-    const Spec spec = rung(name);
+    const Spec spec = spec_of(name);
     const double expected = 1e3 / steady_ms(name, l40s());
     EXPECT_NEAR(counter(report(spec, run_on(*device, spec)), "steps_per_s"), expected,
                 0.01 * expected)
@@ -201,7 +171,7 @@ TEST(PublishedLadder, ThePublishedWindowChargesTheBaselineAThirdOfALastCompute) 
   const auto device = make_device({sim_device()}, "sim:l40s");
   const Profile profile = l40s();
   for (const std::string& name : kNames) {
-    Spec spec = rung(name);
+    Spec spec = spec_of(name);
     spec.window = Window::kPublished;
     spec.steps = 3;
     const double step_ms = 1e3 / counter(report(spec, run_on(*device, spec)), "steps_per_s");
@@ -215,7 +185,7 @@ TEST(PublishedLadder, ThePublishedWindowChargesTheBaselineAThirdOfALastCompute) 
 TEST(BytesOnTheSimulatedL40s, CostAQuarterToMoveAndANormalisation) {
   SimDevice device(l40s(), "l40s");
   const Profile profile = l40s();
-  const Spec spec = rung("direct_u8");
+  const Spec spec = spec_of("direct_u8");
   const Report result = report(spec, run_on(device, spec));
   const double step_ms = std::max({profile.make_u8.ms / kWorkers, profile.launch.ms,
                                    profile.normalize.ms + profile.compute.ms});
@@ -230,7 +200,7 @@ TEST(BytesOnTheSimulatedL40s, CostAQuarterToMoveAndANormalisation) {
 TEST(BytesOnTheSimulatedL40s, AreTheSerialSchedulesExposedCopyToo) {
   SimDevice device(l40s(), "l40s");
   const Profile profile = l40s();
-  Spec spec = rung("pinned");
+  Spec spec = spec_of("pinned");
   spec.dataset = DatasetKind::kNoiseU8;
   const Report result = report(spec, run_on(device, spec));
   EXPECT_NEAR(counter(result, "exposed_copy_ms"), profile.copy_pinned.ms / 4, 1e-4);
@@ -238,6 +208,40 @@ TEST(BytesOnTheSimulatedL40s, AreTheSerialSchedulesExposedCopyToo) {
   EXPECT_NEAR(counter(result, "step_p50_ms"),
               profile.normalize.ms + profile.compute.ms + profile.copy_pinned.ms / 4, 1e-4);
 }
+// --- The order of fetch and launch. Without synchronising it decides nothing.
+
+class Order : public testing::TestWithParam<Case> {};
+
+TEST_P(Order, OfFetchAndLaunchDecidesWhetherASynchronisedLoopHidesTheCopy) {
+  const Profile p = GetParam().profile();
+  const double g = p.handoff.ms, H = p.copy_pinned.ms, C = p.compute.ms + p.check.ms,
+               L = p.launch.ms, step = std::max(L, C);
+  const double fed = std::max(p.make.ms / kWorkers, p.pin.ms + p.release_shared.ms);
+  for (const ScheduleKind schedule : {ScheduleKind::kTwoStreams, ScheduleKind::kPrefetcher}) {
+    for (const bool pop_first : {false, true}) {
+      for (const int sync_every : {0, 1}) {
+        Spec spec = spec_of("prefetch");
+        spec.schedule = schedule;
+        spec.pop_first = pop_first;
+        spec.sync_every = sync_every;
+        SimDevice device(p, "test");
+        const double T = sync_every == 0 ? std::max({fed, L + g, H, C})
+                         : pop_first     ? std::max({fed, g + step, H})
+                                         : std::max(fed, g + std::max(L, H + C));
+        EXPECT_NEAR(1e3 / counter(report(spec, run_on(device, spec)), "steps_per_s"), T, 1e-6 * T)
+            << name_of(schedule) << (pop_first ? ", pop first" : "") << ", sync " << sync_every;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Profiles, Order,
+    testing::Values(Case{.what = "l40s", .ms = {}},
+                    Case{.what = "copy", .ms = {{"copy_pinned", 100}, {"handoff", 5}}},
+                    Case{.what = "launch", .ms = {{"launch", 200}}},
+                    Case{.what = "check", .ms = {{"check", 25}, {"handoff", 3}}}),
+    [](const auto& test) { return test.param.what; });
 
 }  // namespace
 }  // namespace feedrate

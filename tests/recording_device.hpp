@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "feedrate/device.hpp"
@@ -16,6 +17,7 @@ class RecordingDevice final : public Device {
  public:
   std::vector<std::string> log;
   int live_handles = 0;
+  int live_buffers = 0;
   std::string fail_at;  // the entry at which to throw
 
   struct NamedStream final : Stream {
@@ -81,7 +83,15 @@ class RecordingDevice final : public Device {
     note("gate:" + name_of_stream(stream));
     return std::make_unique<Noted>(*this);
   }
-  Buffer stream_buffer(Stream& /*stream*/, std::size_t bytes) override { return heap(bytes); }
+  Buffer stream_buffer(Stream& stream, std::size_t bytes) override {
+    note("alloc:" + name_of_stream(stream));
+    auto memory = std::make_shared<Buffer>(heap(bytes));
+    std::byte* const data = memory->data();
+    return {data, bytes, [this, memory = std::move(memory)](std::byte*, std::size_t) mutable {
+              log.emplace_back("drop");
+              memory.reset();
+            }};
+  }
   void record_stream(const Buffer& /*buffer*/, Stream& stream) override {
     note("record_stream:" + name_of_stream(stream));
   }
@@ -119,8 +129,12 @@ class RecordingDevice final : public Device {
     }
     return stamp;
   }
-  static Buffer heap(std::size_t bytes) {
-    return {new std::byte[bytes](), bytes, [](std::byte* data, std::size_t) { delete[] data; }};
+  Buffer heap(std::size_t bytes) {
+    ++live_buffers;
+    return {new std::byte[bytes](), bytes, [this](std::byte* data, std::size_t) {
+              --live_buffers;
+              delete[] data;
+            }};
   }
 
   mutable TimeNs clock_ = 0;

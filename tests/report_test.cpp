@@ -203,6 +203,19 @@ TEST(Report, NamesTheTightestStage) {
   EXPECT_EQ(report(two, timeline).label, "limit: host");
 }
 
+TEST(Report, OnlyASubmissionThatLetsTheHostGoOnIsTheHostsWork) {
+  auto timeline = overlapping();
+  for (auto& step : timeline.steps) {
+    step.submit = span_ms(0, 40);
+  }
+  Spec spec;
+  EXPECT_DOUBLE_EQ(counter(report(spec, timeline), "host_ms"), 7);
+  spec.copy = CopyMode::kAsync;  // from pageable memory: by name only
+  EXPECT_DOUBLE_EQ(counter(report(spec, timeline), "host_ms"), 7);
+  spec.memory = HostMemory::kPinned;
+  EXPECT_DOUBLE_EQ(counter(report(spec, timeline), "host_ms"), 7 + 40);
+}
+
 TEST(Report, TheLaunchIsTheShortestOne) {
   // The later ones wait for room in the device's queue.
   EXPECT_DOUBLE_EQ(counter(report(Spec{}, overlapping()), "launch_ms"), 7);
@@ -213,6 +226,12 @@ TEST(Report, CountsEveryBatchThatIsNotTheOneMade) {
   timeline.steps[0].fingerprint_used = 99;  // also outside the window
   timeline.steps[2].fingerprint_used = 99;
   EXPECT_DOUBLE_EQ(counter(report(Spec{}, timeline), "bad_batches"), 2);
+}
+
+TEST(Report, ThePeakOfDeviceMemoryIsInDecimalGigabytes) {
+  auto timeline = overlapping();
+  timeline.peak_device_bytes = 402'654'208;
+  EXPECT_DOUBLE_EQ(counter(report(Spec{}, timeline), "peak_device_GB"), 0.402654208);
 }
 
 TEST(Report, LeavesOutWhatMeansNothing) {

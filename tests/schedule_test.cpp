@@ -108,6 +108,7 @@ Outcome run_recorded(const Spec& spec) {
     EXPECT_EQ(trace.computes(), outcome.timeline.steps.size());
   }
   EXPECT_EQ(device.live_handles, 0);
+  EXPECT_EQ(device.live_buffers, 0);
   outcome.log = device.log;
   return outcome;
 }
@@ -122,6 +123,19 @@ TEST(Schedule, SerialDoesOneThingAfterTheOtherOnOneStream) {
                           "fetch2", "sync-event", "copy:compute:blocking", "release2",
                           "step2:compute",  //
                           "sync:compute", "sync:compute"));
+}
+
+TEST(Schedule, OnOneStreamBlocksComeFromIt) {
+  auto spec = small(ScheduleKind::kSerial);
+  spec.guard = Guard::kNone;
+  EXPECT_THAT(run_recorded(spec).log,
+              ElementsAre("fetch0", "alloc:compute", "copy:compute", "release0:after",
+                          "step0:compute",  //
+                          "fetch1", "alloc:compute", "copy:compute", "release1:after", "drop",
+                          "step1:compute",  //
+                          "fetch2", "alloc:compute", "copy:compute", "release2:after", "drop",
+                          "step2:compute",  //
+                          "sync:compute", "sync:compute", "drop"));
 }
 
 // Launches step n, then fetches and copies n + 1; from the third copy on a slot is used again.
@@ -155,6 +169,58 @@ TEST_P(Overlapped, PopFirstLoadsTheNextBatchThenLaunches) {
   auto spec = small(GetParam());
   spec.pop_first = true;
   EXPECT_THAT(run_recorded(spec).log, ElementsAreArray(kPopFirst));
+}
+
+// The host waits for nothing, and drops step n - 1's block right before it launches step n.
+TEST_P(Overlapped, WithoutSlotsTheLoopDropsABlockWhenItBindsTheNextOne) {
+  auto spec = small(GetParam());
+  spec.guard = Guard::kRecord;
+  const std::vector<std::string> recorded{"fetch0",
+                                          "alloc:copy",
+                                          "copy:copy",
+                                          "release0:after",  //
+                                          "wait:compute",
+                                          "step0:compute",
+                                          "record_stream:compute",  //
+                                          "fetch1",
+                                          "alloc:copy",
+                                          "copy:copy",
+                                          "release1:after",  //
+                                          "drop",
+                                          "wait:compute",
+                                          "step1:compute",
+                                          "record_stream:compute",  //
+                                          "fetch2",
+                                          "alloc:copy",
+                                          "copy:copy",
+                                          "release2:after",  //
+                                          "drop",
+                                          "wait:compute",
+                                          "step2:compute",
+                                          "record_stream:compute",  //
+                                          "sync:copy",
+                                          "sync:compute",
+                                          "drop"};
+  EXPECT_THAT(run_recorded(spec).log, ElementsAreArray(recorded));
+
+  spec.guard = Guard::kNone;
+  auto unrecorded = recorded;
+  std::erase(unrecorded, "record_stream:compute");
+  EXPECT_THAT(run_recorded(spec).log, ElementsAreArray(unrecorded));
+}
+
+TEST_P(Overlapped, PopFirstHoldsThreeBlocks) {
+  auto spec = small(GetParam());
+  spec.guard = Guard::kNone;
+  spec.pop_first = true;
+  EXPECT_THAT(run_recorded(spec).log,
+              ElementsAre("fetch0", "alloc:copy", "copy:copy", "release0:after",  //
+                          "fetch1", "alloc:copy", "copy:copy", "release1:after",  //
+                          "wait:compute", "step0:compute",                        //
+                          "fetch2", "alloc:copy", "copy:copy", "release2:after",  //
+                          "drop", "wait:compute", "step1:compute",                //
+                          "drop", "wait:compute", "step2:compute",                //
+                          "sync:copy", "sync:compute", "drop"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedule, Overlapped,
@@ -221,6 +287,17 @@ TEST_P(EverySchedule, SynchronisesEveryKSteps) {
   EXPECT_GT(timeline.steps[3].sync.length(), 0);
 }
 
+TEST_P(EverySchedule, AForcedLagIsTheBeginOfTheStep) {
+  auto spec = small(GetParam());
+  spec.lag_ms = 7;
+  auto log = run_recorded(spec).log;
+  std::erase_if(log, [](const auto& entry) {
+    return !entry.starts_with("busy") && !entry.starts_with("step");
+  });
+  EXPECT_THAT(log, ElementsAre("busy:compute", "step0:compute", "busy:compute", "step1:compute",
+                               "busy:compute", "step2:compute"));
+}
+
 TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
   auto spec = small(GetParam());
   spec.cooldown = 1;
@@ -246,30 +323,36 @@ TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
 }
 
 TEST_P(EverySchedule, AnErrorLeavesNothingBehind) {
-  const auto spec = small(GetParam());
-  const auto whole = run_recorded(spec).log;
-  int tried = 0;
-  for (const std::string entry :
-       {"fetch2", "copy:copy", "copy:compute", "step1:compute", "wait:compute", "release1:after"}) {
-    if (std::find(whole.begin(), whole.end(), entry) == whole.end()) {
-      continue;  // another schedule's
+  auto spec = small(GetParam());
+  for (const auto& guard : choices<Guard>()) {
+    SCOPED_TRACE(guard.name);
+    spec.guard = guard.value;
+    const auto whole = run_recorded(spec).log;
+    int tried = 0;
+    for (const std::string entry :
+         {"fetch2", "copy:copy", "copy:compute", "step1:compute", "wait:compute", "release1:after",
+          "alloc:copy", "alloc:compute", "record_stream:compute"}) {
+      if (std::find(whole.begin(), whole.end(), entry) == whole.end()) {
+        continue;  // another schedule's
+      }
+      ++tried;
+      RecordingDevice device;
+      device.fail_at = entry;
+      {
+        CountingSource source(device, spec.shape());
+        RangeCounter trace;
+        const auto step = make_null_step();
+        const RunParts parts{.device = device, .source = &source, .step = *step, .trace = trace};
+        EXPECT_THROW(run(spec, parts), DeviceError) << entry;
+        EXPECT_NE(std::find(device.log.begin(), device.log.end(), "sync:compute"), device.log.end())
+            << entry;
+        EXPECT_TRUE(trace.balanced()) << entry;
+      }
+      EXPECT_EQ(device.live_handles, 0) << entry;
+      EXPECT_EQ(device.live_buffers, 0) << entry;
     }
-    ++tried;
-    RecordingDevice device;
-    device.fail_at = entry;
-    {
-      CountingSource source(device, spec.shape());
-      RangeCounter trace;
-      const auto step = make_null_step();
-      const RunParts parts{.device = device, .source = &source, .step = *step, .trace = trace};
-      EXPECT_THROW(run(spec, parts), DeviceError) << entry;
-      EXPECT_NE(std::find(device.log.begin(), device.log.end(), "sync:compute"), device.log.end())
-          << entry;
-      EXPECT_TRUE(trace.balanced()) << entry;
-    }
-    EXPECT_EQ(device.live_handles, 0) << entry;
+    EXPECT_GE(tried, 4);
   }
-  EXPECT_GE(tried, 4);
 }
 
 TEST_P(EverySchedule, StopsAtTheNextStep) {

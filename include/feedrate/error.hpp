@@ -28,6 +28,8 @@ struct Unsupported : Error {
 // Memory was refused; the message names the kind and the bytes asked for.
 struct OutOfMemory : Error {
   OutOfMemory(const std::string& kind, std::size_t bytes);
+  // Refused by a library, in whose words.
+  explicit OutOfMemory(const std::string& message) : Error(message) {}
 };
 
 // A worker failed or died; the message names it and gives its error or exit status.

@@ -1,8 +1,9 @@
 // Schedule: the training loop. The only place that holds the stages together.
 //
 // A schedule fetches, copies, launches in its own order, on the calling thread, and writes one
-// record a step. Everything that it starts on the device is done when run() returns or throws; the
-// source is left to its owner.
+// record a step. Where batches lie on the device, and what keeps them whole, is the guard's
+// (batch_memory.hpp). Everything that it starts on the device is done when run() returns or throws;
+// the source is left to its owner.
 #pragma once
 
 #include <atomic>

@@ -23,7 +23,7 @@ enum class Buffers { kFresh, kRing };
 enum class Pinning { kNone, kThread, kDirect };
 enum class CopyMode { kBlocking, kAsync };
 enum class ScheduleKind { kSerial, kTwoStreams, kPrefetcher };
-enum class Guard { kSlots };
+enum class Guard { kSlots, kRecord, kNone };
 enum class StepKind { kResnet18, kNull };
 enum class Window { kSteady, kPublished };
 
@@ -99,6 +99,8 @@ template <>
 constexpr auto choices<Guard>() {
   return std::to_array<Choice<Guard>>({
       {"slots", Guard::kSlots, "fixed device slots; a copy waits for its slot's last reader"},
+      {"record", Guard::kRecord, "LibTorch's memory, told by record_stream who reads it"},
+      {"none", Guard::kNone, "LibTorch's memory as published: copies overtake readers"},
   });
 }
 template <>
@@ -178,6 +180,7 @@ struct Spec {
   CopyMode copy = CopyMode::kBlocking;
   ScheduleKind schedule = ScheduleKind::kSerial;
   Guard guard = Guard::kSlots;
+  int lag_ms = 0;          // before each step the device is busy that long; part of its compute
   int slots = 2;           // device slots of the schedules with two streams; serial uses one
   int sync_every = 0;      // synchronise after every that many steps, 0: never
   bool pop_first = false;  // fetch and submit batch N+1 before step N is launched
@@ -224,6 +227,8 @@ constexpr void for_each_member(Visit&& visit) {
   visit("copy", &Spec::copy, "whether the host waits for a copy");
   visit("schedule", &Spec::schedule, "the order of the training loop");
   visit("guard", &Spec::guard, "what keeps a batch whole while it is used");
+  visit("lag_ms", &Spec::lag_ms, "forced lag: keeps the device busy before each step, ms",
+        Range{0, 10'000});
   visit("slots", &Spec::slots, "device slots of a schedule with two streams", Range{2, 64});
   visit("sync_every", &Spec::sync_every, "synchronise after every that many steps, 0: never",
         Range{0, kMostSteps});

@@ -21,15 +21,15 @@ struct StepRecord {
   // Host, in the training loop.
   Interval turn;     // of the loop: launches this step, and fetches whatever the schedule says
   Interval fetch;    // waits for the batch
-  Interval wait;     // waits until the device slot's last copy is done
+  Interval wait;     // gets the batch's device memory: a slot whose last copy is done, or a block
   Interval submit;   // hands the copy to the device; a blocking copy ends here
   Interval release;  // gives the batch's memory back
   Interval launch;   // enqueues the step
   Interval sync;     // synchronises, if the spec says so
   // Device.
   Interval copy;
-  Interval compute;       // normalisation, step and check of its batch: [begin of the first, end)
-  TimeNs normalized = 0;  // end of the normalisation, begin of the step proper; 0: there was none
+  Interval compute;       // normalisation, forced lag, step and check of its batch
+  TimeNs normalized = 0;  // end of the normalisation; 0: there was none
   std::size_t bytes = 0;  // that the copy moved; 0: the batch was there already, or is empty
   TimeNs step_end = 0;    // end of the step proper, begin of the check
   // Integrity.
@@ -45,6 +45,7 @@ struct Timeline {
   // fetch if first is 0) to the end of step first + count - 1's. Published, or captured by a
   // profiler: between the two synchronisations, on the host.
   Interval window;
+  std::size_t peak_device_bytes = 0;  // the most device memory in use at once
 };
 
 }  // namespace feedrate
