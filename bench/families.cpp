@@ -18,12 +18,25 @@ const std::vector<Column> kLoopColumns{
     {"bad", "bad_batches", 5, 0},
 };
 
+std::vector<Column> with_peak(std::vector<Column> columns) {
+  columns.push_back({"peak GB", "peak_device_GB", 8, 2});
+  return columns;
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       {"Pipeline", "the whole flow: the floor, the published rungs, direct", pipeline_rows,
        kLoopColumns},
+      {"Workers", "the whole flow by number of workers", workers_rows, kLoopColumns},
+      {"BatchSize", "the whole flow by batch size", batch_size_rows, kLoopColumns},
+      {"ImageSize", "the whole flow by image size", image_size_rows, kLoopColumns},
+      {"Order", "when the next batch is fetched, with and without synchronising", order_rows,
+       kLoopColumns},
+      {"Factorial", "memory, copy, schedule and synchronisation in all combinations",
+       factorial_rows, kLoopColumns},
+      {"Guard", "what keeps a batch whole while it is used", guard_rows, with_peak(kLoopColumns)},
       {"Compute", "the step alone: the ceiling", compute_rows, kLoopColumns},
   };
   return all;

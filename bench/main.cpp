@@ -358,7 +358,8 @@ class Program {
     }
     for (const auto& run : runs) {
       const auto bad = run.counters.find("bad_batches");
-      if (run.run_type == Run::RT_Iteration && bad != run.counters.end() && bad->second > 0) {
+      if (run.run_type == Run::RT_Iteration && bad != run.counters.end() && bad->second > 0 &&
+          run.report_label.find(kNegativeControl) == std::string::npos) {
         say(run.benchmark_name() + ": steps trained on batches that were not the loader's");
       }
     }

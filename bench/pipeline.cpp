@@ -4,7 +4,6 @@
 #include "rungs.hpp"
 
 namespace feedrate {
-namespace {
 
 // The model is warm before the workers start: what they had made until then would be a head start.
 Report run_pipeline(Session& session, const Spec& spec) {
@@ -12,8 +11,6 @@ Report run_pipeline(Session& session, const Spec& spec) {
   const auto source = session.source(spec);
   return session.report(spec, run(spec, session.run_parts(source.get(), step)));
 }
-
-}  // namespace
 
 std::vector<BenchRow> pipeline_rows(const RowContext& /*context*/) {
   std::vector<BenchRow> rows;

@@ -2,6 +2,7 @@
 // line in its family's table, a new family a file like pipeline.cpp and a line in families.cpp.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -69,8 +70,28 @@ const std::vector<Family>& families();
 // All members of Spec but those: for the `own` of rows that read only a few.
 std::vector<std::string_view> members_but(const std::vector<std::string_view>& read);
 
+// Runs the spec as it stands, all stages: what most families' rows are.
+Report run_pipeline(Session& session, const Spec& spec);
+
+// Workers of a loader that only replays: enough to keep up, few enough to leave the loop its core
+// and to need no long ring.
+inline int replay_workers(const RowContext& context) { return std::min(4, context.cores); }
+
+// In the label of a row that is to have bad batches, or the check of them would be worth nothing.
+inline constexpr std::string_view kNegativeControl = "negative control";
+
 // The whole flow: the floor, the published rungs, and direct.
 std::vector<BenchRow> pipeline_rows(const RowContext& context);
+// The same along one axis.
+std::vector<BenchRow> workers_rows(const RowContext& context);
+std::vector<BenchRow> batch_size_rows(const RowContext& context);
+std::vector<BenchRow> image_size_rows(const RowContext& context);
+// What the order of fetch and launch does to a prefetcher once the loop synchronises.
+std::vector<BenchRow> order_rows(const RowContext& context);
+// What keeps a batch whole while it is used, and that its absence is noticed.
+std::vector<BenchRow> guard_rows(const RowContext& context);
+// Memory, copy, schedule and synchronisation in all combinations (scripts/effects.py reads them).
+std::vector<BenchRow> factorial_rows(const RowContext& context);
 // The step alone: the ceiling.
 std::vector<BenchRow> compute_rows(const RowContext& context);
 

@@ -31,6 +31,11 @@ COUNTERS = {
     "reference": ("steps_per_s", "images_per_s"),
     "published": ("steps_per_s", "images_per_s"),
 }
+# The families that run the whole training loop, and what else some of them are about.
+LOOPS = ("Pipeline", "Workers", "BatchSize", "ImageSize", "Order", "Factorial", "Guard")
+MORE_COUNTERS = {"Guard": ("peak_device_GB",)}
+# In the label of a row that is to have bad batches.
+NEGATIVE_CONTROL = "negative control"
 # The parts of a step. They add up to its wall time.
 SPLIT = ("compute_ms", "exposed_copy_ms", "exposed_fetch_ms", "exposed_host_ms", "other_ms")
 SHARES = ("overlap", "gpu_idle")
@@ -146,19 +151,22 @@ def check_counters(where, row, implementation):
         return
     if row["iterations"] < 1:
         yield f"{where}: iterations is {row['iterations']}"
-    if not row["name"].startswith("Pipeline/"):
+    family = row["name"].partition("/")[0]
+    if family not in LOOPS:
         return
     may_lack = NULL_MAY_LACK if is_null else ()
     if time_ms == 0:
         may_lack += TIMELESS_MAY_LACK
-    for key in COUNTERS[implementation]:
+    counters = COUNTERS[implementation] + MORE_COUNTERS.get(family, ())
+    for key in counters:
         if key not in row and key not in may_lack:
             yield f"{where}: counter {key} is missing"
     numbers = {key: value for key, value in row.items() if is_number(value)}
-    for key in COUNTERS[implementation]:
+    for key in counters:
         if key in row and key not in numbers:
             yield f"{where}: counter {key} is {row[key]!r}, not {NUMBER}"
     yield from check_values(where, numbers, time_ms)
+    yield from check_integrity(where, row, numbers.get("bad_batches", 0))
 
 
 def check_values(where, numbers, time_ms):
@@ -175,8 +183,14 @@ def check_values(where, numbers, time_ms):
     rate = numbers.get("steps_per_s")
     if rate is not None and abs(rate * time_ms - 1e3) > TOLERANCE * 1e3:
         yield f"{where}: steps_per_s is {rate:.6g}, but a step takes {time_ms:.6g} ms"
-    if numbers.get("bad_batches", 0) != 0:
-        yield f"{where}: bad_batches is {numbers['bad_batches']:g}, not 0"
+
+
+def check_integrity(where, row, bad):
+    if NEGATIVE_CONTROL not in str(row.get("label", "")):
+        if bad != 0:
+            yield f"{where}: bad_batches is {bad:g}, not 0"
+    elif bad == 0 and "/lag_ms:" in row["name"]:
+        yield f"{where}: bad_batches is 0, though nothing guards them and each step lags"
 
 
 def check_skipped(skipped, names):

@@ -22,6 +22,26 @@ class Ladder(Case):
             self.assertEqual(row["bad_batches"], 0)
         self.assert_sound(*PIPELINE)
 
+    def test_batches_are_bad_where_nothing_guards_them_and_only_there(self):
+        result = self.run_to_file(*CPU, "--steps=8", "--benchmark_filter=Guard")
+        rows = rows_of(result)
+        self.assertEqual(len(rows), 12, result["skipped"])
+        for name, row in rows.items():
+            if "/none" not in name:
+                self.assertEqual(row["bad_batches"], 0, name)
+            elif "/lag_ms:" in name:
+                self.assertGreater(row["bad_batches"], 0, name)
+        self.assert_sound("Guard/prefetcher/slots", "Guard/prefetcher/none")
+
+    def test_sweeps_are_of_small_sizes(self):
+        result = self.run_to_file(*CPU, "--steps=2", "--warmup=1", "--benchmark_filter=Size/direct")
+        self.assertEqual(
+            list(rows_of(result)),
+            [f"BatchSize/direct/batch:{batch}" for batch in (2, 4, 8)]
+            + [f"ImageSize/direct/image:{image}" for image in (32, 64, 96)],
+        )
+        self.assert_sound()
+
     def test_small_sizes_are_the_default_and_every_one_can_be_given(self):
         specs = self.run_to_file("--device=cpu", "--benchmark_filter=null", "--image=32")["specs"]
         spec = specs["Pipeline/null"]
@@ -84,7 +104,7 @@ class Interrupt(Case):
                 running = Running(
                     self,
                     *CPU,
-                    "--benchmark_filter=null|workers",
+                    "--benchmark_filter=Pipeline/(null|workers)",
                     "--steps=3000",
                     f"--benchmark_out={self.out}",
                 )
@@ -121,7 +141,11 @@ class Interrupt(Case):
     def test_before_any_row_has_finished_the_old_file_stays(self):
         self.out.write_text("an older result")
         running = Running(
-            self, *CPU, "--benchmark_filter=workers", "--steps=3000", f"--benchmark_out={self.out}"
+            self,
+            *CPU,
+            "--benchmark_filter=Pipeline/workers",
+            "--steps=3000",
+            f"--benchmark_out={self.out}",
         )
         running.wait_for(r"row 1 of 1 ")
         running.process.send_signal(signal.SIGINT)
@@ -138,7 +162,7 @@ class Interrupt(Case):
             "--batch=16",
             "--image=512",
             "--workers=1",
-            "--benchmark_filter=null|baseline",
+            "--benchmark_filter=Pipeline/(null|baseline)",
             f"--benchmark_out={self.out}",
         )
         running.wait_for(r"row 2 of 2 ")
@@ -155,7 +179,7 @@ class Workers(Case):
         running = Running(
             self,
             *CPU,
-            "--benchmark_filter=workers|pinned",
+            "--benchmark_filter=Pipeline/(workers|pinned)",
             "--steps=200",
             f"--benchmark_out={self.out}",
         )
@@ -171,13 +195,13 @@ class Workers(Case):
         self.assertEqual(rows["Pipeline/pinned"]["bad_batches"], 0)
 
     def test_progress_line_is_erased_at_the_end(self):
-        running = Running(self, *CPU, "--benchmark_filter=workers", "--steps=20")
+        running = Running(self, *CPU, "--benchmark_filter=Pipeline/workers", "--steps=20")
         running.finish()
         self.assertRegex(running.shown, r"row 1 of 1  Pipeline/workers")
         self.assertTrue(running.shown.endswith("\r\x1b[K"))
 
     def test_no_progress_without_a_terminal(self):
-        done = program.bench(*CPU, "--benchmark_filter=workers", "--steps=20")
+        done = program.bench(*CPU, "--benchmark_filter=Pipeline/workers", "--steps=20")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 

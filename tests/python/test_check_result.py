@@ -188,6 +188,32 @@ class BadFiles(unittest.TestCase):
     def test_bad_batches_are_a_problem(self):
         self.one("bad_batches is 3", row={"bad_batches": 3})
 
+    def test_every_loop_has_a_loops_counters(self):
+        for family in check_result.LOOPS:
+            with self.subTest(family):
+                name = f"{family}/streams"
+                more = {key: 1 for key in check_result.MORE_COUNTERS.get(family, ())}
+                self.assertEqual(problems_of(row={"name": name, **more}), [])
+                for key in ("overlap", *more):
+                    self.one(
+                        f"counter {key} is missing",
+                        lambda r, k=key: r["benchmarks"][0].pop(k),
+                        row={"name": name, **more},
+                    )
+
+    def test_a_negative_control_may_have_bad_batches_and_with_a_lag_must(self):
+        row = {
+            "name": "Guard/prefetcher/none",
+            "label": "negative control, limit: compute",
+            "peak_device_GB": 0.6,
+        }
+        for bad in (0, 38):
+            self.assertEqual(problems_of(row={**row, "bad_batches": bad}), [])
+        row["name"] += "/lag_ms:50"
+        self.assertEqual(problems_of(row={**row, "bad_batches": 38}), [])
+        self.one("nothing guards them", row={**row, "bad_batches": 0})
+        self.one("bad_batches is 38", row={**row, "bad_batches": 38, "label": "limit: compute"})
+
     def test_a_counter_is_a_number(self):
         self.one("counter overlap is 'all'", row={"overlap": "all"})
 
