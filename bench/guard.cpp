@@ -36,7 +36,7 @@ Report run_guard(Session& session, const Spec& spec) {
   Step& step = session.step(spec);
   const auto source = session.source(spec);
   const Timeline timeline = run(spec, session.run_parts(source.get(), step));
-  Report result = report(spec, timeline);
+  Report result = session.report(spec, timeline);
   if (spec.guard == Guard::kNone) {
     if (spec.lag_ms > 0 && !any_bad(timeline)) {
       if (overtaken(spec, timeline)) {
