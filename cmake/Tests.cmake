@@ -14,6 +14,8 @@ set(core_tests
   tests/device_sim_test.cpp
   tests/profile_test.cpp
   tests/caching_memory_test.cpp
+  tests/transfer_test.cpp
+  tests/overlap_test.cpp
   tests/schedule_test.cpp
   tests/guard_test.cpp
   tests/report_test.cpp

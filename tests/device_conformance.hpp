@@ -506,6 +506,115 @@ TEST_P(DeviceConformance, DestroyingStreamsAndEventsWithWorkInFlightIsSafe) {
   EXPECT_TRUE(same(back, from));
 }
 
+TEST_P(DeviceConformance, NothingRunsBehindAClosedGate) {
+  if (device_->info().simulated) {
+    GTEST_SKIP() << "a simulated gate stands open";
+  }
+  const auto stream = device_->stream("stream");
+  const auto other = device_->stream("other");
+  const auto end = device_->event();
+  const Buffer first = noise(1000, 1);
+  const Buffer second = noise(1000, 2);
+  const Buffer there = device_->device_buffer(1000);
+  const Buffer others = device_->device_buffer(1000);
+  const Buffer back = device_->host_buffer(1000, HostMemory::kPinned);
+  const Buffer back_later = device_->host_buffer(1000, HostMemory::kPinned);
+  std::memset(back.data(), 0, back.bytes());
+  to_device(*stream, there, first);
+  device_->synchronize(*stream);
+  const auto gate = device_->gate(*stream);
+  to_host(*stream, back, there);
+  to_device(*stream, there, second);
+  to_host(*stream, back_later, there);
+  device_->record(*end, *stream);
+  to_device(*other, others, second);
+  device_->synchronize(*other);
+  EXPECT_FALSE(device_->done(*end));
+  EXPECT_EQ(std::count(back.data(), back.data() + back.bytes(), std::byte{0}), 1000);
+  gate->open();
+  device_->synchronize(*stream);
+  EXPECT_TRUE(device_->done(*end));
+  EXPECT_TRUE(same(back, first));
+  EXPECT_TRUE(same(back_later, second));
+}
+
+TEST_P(DeviceConformance, WhatWaitsForAHeldStreamIsHeldToo) {
+  if (device_->info().simulated) {
+    GTEST_SKIP() << "a simulated gate stands open";
+  }
+  const auto held = device_->stream("held");
+  const auto waiting = device_->stream("waiting");
+  const auto start = device_->event();
+  const auto end = device_->event();
+  const auto gate = device_->gate(*held);
+  device_->record(*start, *held);
+  device_->wait(*waiting, *start);
+  device_->record(*end, *waiting);
+  EXPECT_FALSE(device_->done(*end));
+  gate->open();
+  device_->synchronize(*end);
+  EXPECT_GE(device_->time(*end), device_->time(*start));
+}
+
+TEST_P(DeviceConformance, AGateHoldsAsMuchAsItPromises) {
+  const auto stream = device_->stream("stream");
+  const Buffer from = noise(64, 1);
+  const Buffer there = device_->device_buffer(from.bytes());
+  const Buffer back = device_->host_buffer(from.bytes(), HostMemory::kPinned);
+  const auto end = device_->event();
+  const auto gate = device_->gate(*stream);
+  for (int i = 0; i + 4 <= kMostBehindGate; i += 2) {
+    to_device(*stream, there, from);
+    device_->record(*end, *stream);
+  }
+  to_host(*stream, back, there);
+  gate->open();
+  gate->open();  // does nothing more
+  device_->synchronize(*stream);
+  EXPECT_TRUE(same(back, from));
+}
+
+TEST_P(DeviceConformance, DestroyingAGateOpensIt) {
+  const auto stream = device_->stream("stream");
+  const auto end = device_->event();
+  for (int turn = 0; turn < 3; ++turn) {
+    {
+      const auto gate = device_->gate(*stream);
+      device_->record(*end, *stream);
+    }
+    device_->synchronize(*end);
+    EXPECT_TRUE(device_->done(*end));
+  }
+}
+
+TEST_P(DeviceConformance, BusyWorkDelaysItsStreamAndNoOther) {
+  constexpr TimeNs kBusy = 300'000'000;
+  const auto stream = device_->stream("stream");
+  const auto other = device_->stream("other");
+  const auto begin = device_->event();
+  const auto end = device_->event();
+  const Buffer from = noise(1000, 1);
+  const Buffer there = device_->device_buffer(1000);
+  const Buffer back = device_->host_buffer(1000, HostMemory::kPinned);
+  device_->busy(*stream, 1000);  // a device may have to learn how long it takes
+  device_->synchronize(*stream);
+  device_->record(*begin, *stream);
+  device_->busy(*stream, kBusy);
+  device_->record(*end, *stream);
+  to_device(*other, there, from);
+  to_host(*other, back, there);
+  device_->synchronize(*other);
+  EXPECT_TRUE(same(back, from));
+  EXPECT_FALSE(device_->done(*end));
+  device_->synchronize(*stream);
+  const TimeNs took = device_->time(*end) - device_->time(*begin);
+  if (device_->info().simulated) {
+    EXPECT_EQ(took, kBusy);
+  } else {
+    EXPECT_GE(took, kBusy / 10 * 9);
+  }
+}
+
 TEST_P(DeviceConformance, SaysWhichDeviceItIs) {
   const DeviceInfo info = device_->info();
   EXPECT_FALSE(info.name.empty());

@@ -64,6 +64,21 @@ TEST(MakeDevice, TheCpuTakesNoArgument) {
             "device cpu takes nothing behind a colon: --device=cpu");
 }
 
+TEST(PcieRate, IsThatOfTheLanesWithoutTheirCode) {
+  EXPECT_NEAR(pcie_GBps(5, 16), 63.0, 0.02);
+  EXPECT_NEAR(pcie_GBps(4, 8), 15.75, 0.005);
+  EXPECT_DOUBLE_EQ(pcie_GBps(1, 1), 0.25);
+  EXPECT_DOUBLE_EQ(pcie_GBps(2, 16), 8);
+  EXPECT_NEAR(pcie_GBps(6, 16), 121.0, 0.01);
+}
+
+TEST(PcieRate, OfWhatIsNoLinkIsZero) {
+  for (const auto& [generation, width] :
+       {std::pair{0, 16}, std::pair{7, 16}, std::pair{-1, 16}, std::pair{5, 0}, std::pair{5, -8}}) {
+    EXPECT_EQ(pcie_GBps(generation, width), 0) << generation << " x" << width;
+  }
+}
+
 class CpuDevice : public testing::Test {
  protected:
   const std::unique_ptr<Device> device_ = make_device({cpu_device()}, "cpu");
