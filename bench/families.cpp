@@ -22,6 +22,10 @@ std::vector<Column> with_peak(std::vector<Column> columns) {
   columns.push_back({"peak GB", "peak_device_GB", 8, 2});
   return columns;
 }
+const std::vector<Column> kTransferColumns{
+    {"us/copy", "copy_us", 12, 2}, {"least us", "min_us", 12, 2},     {"GB/s", "GBps", 9, 2},
+    {"of link", "of_link", 9, 3},  {"of pinned", "of_pinned", 10, 3}, {"spread", "spread", 9, 4},
+};
 
 }  // namespace
 
@@ -37,6 +41,46 @@ const std::vector<Family>& families() {
       {"Factorial", "memory, copy, schedule and synchronisation in all combinations",
        factorial_rows, kLoopColumns},
       {"Guard", "what keeps a batch whole while it is used", guard_rows, with_peak(kLoopColumns)},
+      {"Staging",
+       "host memory: fresh against reused, pin thread against direct, page-locking",
+       staging_rows,
+       {{"ms", "", 10, 3},
+        {"release", "release_ms", 9, 3},
+        {"GB/s", "GBps", 9, 2},
+        {"faults", "faults", 9, 0},
+        {"steps/s", "steps_per_s", 10, 2},
+        {"lock/GiB", "lock_ms_per_GiB", 10, 2},
+        {"unlock", "unlock_ms_per_GiB", 9, 2},
+        {"touch", "touch_ms_per_GiB", 9, 2},
+        {"reuses", "reuses_to_pay", 8, 1}}},
+      {"H2D", "copies to the device, by memory kind, size and blocking", h2d_rows,
+       kTransferColumns},
+      {"D2H", "copies to the host, likewise", d2h_rows, kTransferColumns},
+      {"Duplex",
+       "both directions at once",
+       duplex_rows,
+       {{"ms", "", 10, 3},
+        {"GB/s", "GBps", 9, 2},
+        {"other", "other_GBps", 9, 2},
+        {"of alone", "of_alone", 9, 3},
+        {"spread", "spread", 9, 4}}},
+      {"Copy",
+       "what one copy costs the host: until it returns, until the data is there",
+       copy_rows,
+       {{"return us", "return_us", 12, 2},
+        {"done us", "done_us", 12, 2},
+        {"waits", "waits_for_stream", 8, 2},
+        {"busy ms", "busy_ms", 9, 2},
+        {"spread", "spread", 9, 3}}},
+      {"Overlap",
+       "copies beside compute: one stream against two",
+       overlap_rows,
+       {{"ms/step", "step_ms", 10, 3},
+        {"copy", "copy_ms", 9, 3},
+        {"compute", "compute_ms", 9, 3},
+        {"ratio", "ratio_measured", 8, 3},
+        {"efficiency", "efficiency", 11, 3},
+        {"spread", "spread", 9, 4}}},
       {"Compute", "the step alone: the ceiling", compute_rows, kLoopColumns},
   };
   return all;

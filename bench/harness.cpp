@@ -122,6 +122,10 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
     parts_.progress.begin(row.name);
   }
   row_ = &row;
+  const std::string family = row.name.substr(0, row.name.find('/'));
+  if (family != std::exchange(family_, family)) {
+    kept_.reset();
+  }
   state_ = &state;
   first_ = row.spec.warmup;
   end_ = row.spec.warmup + row.spec.steps;

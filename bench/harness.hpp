@@ -77,6 +77,16 @@ class Session {
   Step& step(const Spec& spec);
 
   std::unique_ptr<Source> source(const Spec& spec) const;
+  // What the rows of a family share and is dear to make, of a type of the family's own: made when
+  // first asked for, dropped when a row of another family begins.
+  template <typename Kept>
+  Kept& kept() {
+    if (kept_ == nullptr) {
+      kept_ = std::make_shared<Kept>();
+    }
+    return *static_cast<Kept*>(kept_.get());
+  }
+
   // For the run that begins now. `source` may be null (run_resident).
   RunParts run_parts(Source* source, Step& step);
 
@@ -98,6 +108,8 @@ class Session {
   std::map<StepKind, std::unique_ptr<Step>> steps_;
   std::set<std::tuple<StepKind, int, int, Pixel>> warm_;  // step, batch, image
   std::map<std::string, std::string> failed_;             // row, message
+  std::shared_ptr<void> kept_;                            // by the family of the latest row
+  std::string family_;
   // The row that runs.
   const BenchRow* row_ = nullptr;
   benchmark::State* state_ = nullptr;

@@ -92,6 +92,15 @@ std::vector<BenchRow> order_rows(const RowContext& context);
 std::vector<BenchRow> guard_rows(const RowContext& context);
 // Memory, copy, schedule and synchronisation in all combinations (scripts/effects.py reads them).
 std::vector<BenchRow> factorial_rows(const RowContext& context);
+// Host memory: what it costs to fill, to reuse, to page-lock.
+std::vector<BenchRow> staging_rows(const RowContext& context);
+// Copies by memory kind, size, direction and blocking; both directions at once; what the host pays.
+std::vector<BenchRow> h2d_rows(const RowContext& context);
+std::vector<BenchRow> d2h_rows(const RowContext& context);
+std::vector<BenchRow> duplex_rows(const RowContext& context);
+std::vector<BenchRow> copy_rows(const RowContext& context);
+// One stream against two.
+std::vector<BenchRow> overlap_rows(const RowContext& context);
 // The step alone: the ceiling.
 std::vector<BenchRow> compute_rows(const RowContext& context);
 

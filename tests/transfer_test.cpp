@@ -81,6 +81,9 @@ TEST_F(SimTransfer, TellsHowFarItIs) {
   measure_copies(device_, memory, {.mode = CopyMode::kAsync, .bytes = 4096}, sampling);
   EXPECT_THAT(told, ElementsAre(0, 1, 2, 5));  // a group behind a gate is done at once
   told.clear();
+  measure_while_other(device_, memory, other, Direction::kD2h, 4096, sampling);
+  EXPECT_THAT(told, ElementsAre(0, 2, 5));
+  told.clear();
   sampling.warmup = 0;
   measure_both(device_, memory, other, 4096, 1, sampling);
   EXPECT_THAT(told, ElementsAre(0, 1, 2, 3));

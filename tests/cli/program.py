@@ -15,7 +15,7 @@ TIMEOUT_S = 300
 RUNGS = ["null", "baseline", "workers", "pinned", "streams", "prefetch", "direct", "direct_u8"]
 PIPELINE = [f"Pipeline/{rung}" for rung in RUNGS]
 # The rungs and the ceiling.
-LADDER = [*PIPELINE, "Compute/resnet18"]
+LADDER = [*PIPELINE, "Compute/resnet18", "Compute/resnet18_u8"]
 LADDER_ROWS = "--benchmark_filter=^(Pipeline|Compute)/"
 # Small enough for any host.
 CPU = ["--device=cpu", "--batch=2", "--image=32", "--workers=2"]

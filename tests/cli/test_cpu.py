@@ -54,6 +54,41 @@ class Ladder(Case):
         self.assertEqual(context["feedrate.simulated"], "false")
 
 
+class Factors(Case):
+    def test_transfers_overlap_and_staging_run_and_are_checked(self):
+        result = self.run_to_file(
+            *CPU,
+            "--steps=3",
+            "--benchmark_filter=/bytes:(4096|65536|24576|536870912)$|ratio:(1|10)$|^Staging",
+        )
+        self.assert_sound()
+        rows = rows_of(result)
+        skipped = {row["name"]: row["reason"] for row in result["skipped"]}
+        batch = 2 * 3 * 32 * 32 * 4
+        for family in ("H2D", "D2H"):
+            for kind in ("pageable", "pinned", "tensor_copy"):
+                for mode in ("blocking", "async"):
+                    row = rows[f"{family}/{kind}/{mode}/bytes:{batch}"]
+                    self.assertGreater(row["GBps"], 0)
+                    self.assertGreater(row["of_pinned"], 0)
+                    self.assertNotIn("of_link", row)
+                    self.assertEqual(row["iterations"], 3)
+            self.assertIn("too long", skipped[f"{family}/pinned/async/bytes:536870912"])
+            self.assertIn("locks no pages", skipped[f"{family}/registered/async/bytes:4096"])
+        self.assertGreater(rows[f"Duplex/both_at_once/bytes:{batch}"]["of_alone"], 0)
+        self.assertIn("no link", skipped[f"Duplex/h2d_while_d2h/bytes:{batch}"])
+        blocking = rows["Copy/pinned/blocking/busy/bytes:65536"]
+        self.assertEqual(blocking["waits_for_stream"], 1)
+        self.assertGreaterEqual(blocking["busy_ms"], 5)
+        self.assertIn("too small", skipped["Overlap/spin/two_streams/ratio:1"])
+        self.assertIn("too small", skipped["Overlap/step/one_stream/ratio:1"])
+        self.assertGreater(rows["Staging/fill/fresh"]["faults"], 0)
+        self.assertEqual(rows["Staging/fill/ring"]["faults"], 0)
+        for name in ("pin_thread", "direct"):
+            self.assertEqual(rows[f"Staging/feed/{name}"]["bad_batches"], 0)
+        self.assertIn("locks no pages", skipped["Staging/lock/alloc"])
+
+
 class Running:
     """The program while it runs, with a terminal for its stderr."""
 
