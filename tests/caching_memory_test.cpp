@@ -64,6 +64,23 @@ TEST(CachingMemory, WaitsForEveryRecordedUser) {
   EXPECT_EQ(memory.allocate(*home, kBytes).data(), data);
 }
 
+TEST(CachingMemory, WhoAsksForMoreThanThereIsWaitsForTheUsers) {
+  const auto device = make_device({sim_device()}, "sim:l40s");  // 48 GB
+  constexpr std::size_t kMostOfIt = 30'000'000'000;
+  const auto home = device->stream("home");
+  const auto user = device->stream("user");
+  CachingMemory memory(*device);
+  Buffer block = memory.allocate(*home, kMostOfIt);
+  std::byte* const data = block.data();
+  EXPECT_THROW(memory.allocate(*home, kMostOfIt), OutOfMemory) << "it is in use";
+  device->busy(*user, 1000);
+  memory.record(block, *user);
+  block = {};
+  const Buffer again = memory.allocate(*home, kMostOfIt);
+  EXPECT_EQ(again.data(), data);
+  EXPECT_EQ(device->now(), 1000);
+}
+
 TEST(CachingMemory, HandsNothingOutThatAFailedStreamMayStillUse) {
   const auto device = make_device({cpu_device()}, "cpu");
   const auto home = device->stream("home");

@@ -255,7 +255,8 @@ class Selection(Case):
         )
 
     def test_dashes_and_separate_values(self):
-        self.assertEqual(self.names("--benchmark-filter", "Pipeline/direct"), ["Pipeline/direct"])
+        found = self.names("--benchmark-filter", "Pipeline/direct$")
+        self.assertEqual(found, ["Pipeline/direct"])
 
     def test_environment_as_google_benchmark_has_it(self):
         found = self.names(env={"BENCHMARK_FILTER": "Pipeline/streams"})
