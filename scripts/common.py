@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import os
+import sys
 import tempfile
 
 CLASSES = 1000
@@ -102,3 +103,16 @@ def read_json(path):
         return json.load(
             file, object_pairs_hook=unique, parse_constant=no_constant, parse_float=finite
         )
+
+
+def run(main, name):
+    """The exit status of main(arguments), which raises UsageError for wrong usage: one line, 2."""
+    try:
+        return main(sys.argv[1:])
+    except UsageError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read us, `head` say, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,827 @@
+#!/usr/bin/env python3
+"""Draws every plot for which the result files have data, as SVG and as PNG.
+
+    scripts/look.sh plots RESULTS… -o FOLDER
+
+RESULTS are result files, trace files (bench --timeline), or folders of them. A plot is drawn for
+each set-up (a machine with its workers, window and revision). Marks and hatches carry what colours
+carry. Each plot is one function that returns a figure, or None if there is nothing to draw.
+"""
+
+import io
+import math
+import os
+import re
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
+from matplotlib.patches import Patch  # noqa: E402
+
+import common  # noqa: E402
+import results  # noqa: E402
+
+# --- Names and looks ------------------------------------------------------------------------------
+
+LADDER, NULL_ROW, BASELINE = "Pipeline", "Pipeline/null", "Pipeline/baseline"
+CEILING = "Compute/resnet18"
+TRANSFERS = {"H2D": "host to device", "D2H": "device to host"}
+# Okabe-Ito: told apart by the colour-blind.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#8C8C8C"
+# The parts of a step, in the published colours: compute green, copy yellow, fetch red.
+SPLIT = (
+    ("compute_ms", "computes", GREEN, ""),
+    ("exposed_copy_ms", "waits for the copy", YELLOW, "//"),
+    ("exposed_fetch_ms", "waits for the fetch", RED, "\\\\"),
+    ("exposed_host_ms", "waits for the host", SKY, ".."),
+    ("other_ms", "other", "#D0D0D0", "xx"),
+)
+SERIES = (
+    *((BLUE, "o", "-"), (RED, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D", ":")),
+    *((ORANGE, "v", "-"), (SKY, "P", "--"), (BLACK, "X", "-."), (GREY, "*", ":")),
+)
+# What a range of the timeline is, by how its name begins; the first that fits.
+RANGES = (
+    ("get batch", RED, "\\\\", "get batch"),
+    ("copy batch", YELLOW, "//", "copy batch"),
+    ("batch", BLUE, "", "batch"),
+    ("compute", GREEN, "", "compute"),
+)
+OTHER_RANGE = ("", "#BBBBBB", "", "other")
+TIMELINE_STEPS = 4
+# README shows plots 800 pixels wide; the PNG has twice as many.
+WIDTH, DPI = 8.0, 200
+STYLE = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "feedrate",
+    "figure.dpi": 100,
+}
+
+
+class Scene:
+    """What one set-up shows: its medians, its repetitions, and what stands beside it."""
+
+    def __init__(self, everything, setup, table=None):
+        table = results.medians(everything.rows) if table is None else table
+        self.everything = everything
+        self.setup = setup
+        self.runs = everything.setups()[setup]
+        self.simulated = self.runs[0].simulated
+        self.machine = self.runs[0].machine
+        self.table = table[table["setup"] == setup]
+        self.repetitions = results.good(everything.rows)
+        self.repetitions = self.repetitions[self.repetitions["setup"] == setup]
+        self.all = table
+
+    def family(self, name, *needed):
+        """The family's rows that have all these counters, and these columns even if empty."""
+        rows = self.table[self.table["family"] == name]
+        for column in needed:
+            if column not in rows:
+                return rows.iloc[0:0]
+        return rows.dropna(subset=list(needed))
+
+    def value(self, row, counter):
+        """The median of a counter of a row, or None."""
+        found = self.table[self.table["row"] == row]
+        if found.empty or counter not in found or not math.isfinite(found[counter].iloc[0]):
+            return None
+        return float(found[counter].iloc[0])
+
+    def spread_of(self, row, counter):
+        """Lowest and highest repetition."""
+        found = self.repetitions[self.repetitions["row"] == row][counter]
+        return float(found.min()), float(found.max())
+
+    def ceiling(self):
+        return self.value(CEILING, "steps_per_s")
+
+    def beside(self, implementation, simulated=False, same_machine=True):
+        """Medians of other set-ups: the simulated machine, the original, the published figures."""
+        rows = self.all[self.all["setup"] != self.setup]
+        rows = rows[rows["implementation"] == implementation]
+        rows = rows[rows["simulated"].astype(bool) == simulated]
+        return rows[rows["machine"] == self.machine] if same_machine else rows
+
+
+class Tips:
+    """What a reader sees on pointing at a mark: collected here, put into the SVG by svg_text."""
+
+    def __init__(self):
+        self.texts = {}
+
+    def add(self, artist, *texts):
+        key = f"tips-{len(self.texts)}"
+        artist.set_gid(key)
+        self.texts[key] = [str(text) for text in texts]
+
+
+def figure(scene, title, height=4.2, columns=1, rows=1, **options):
+    shown, axes = pyplot.subplots(
+        rows, columns, figsize=(WIDTH, height), layout="constrained", squeeze=False, **options
+    )
+    shown.tips = Tips()
+    name = scene if isinstance(scene, str) else scene.setup
+    shown.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    shown.text(0.01, 1 - 0.36 / height, name, ha="left", va="center", fontsize=10, color="#444444")
+    shown.description = f"{title}. {name}."
+    return shown, axes
+
+
+def below(shown, entries=None, columns=3):
+    """The legend under the axes, where nothing can hide."""
+    if entries is None:
+        entries = {}
+        for axes in shown.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        entries = [(handle, label) for label, handle in entries.items()]
+    if entries:
+        handles, labels = zip(*entries, strict=True)
+        shown.legend(
+            handles, labels, loc="outside lower center", ncols=columns, fontsize=9, handlelength=3
+        )
+
+
+def bytes_text(value, _=None):
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value:.0f} B"
+
+
+def bytes_axis(axes, sizes):
+    axes.set_xscale("log", base=2)
+    low, high = math.log2(min(sizes)), math.log2(max(sizes))
+    step = 4 if high - low > 8 else 2
+    ticks = numpy.arange(math.ceil(low / 2) * 2, high + 0.5, step)
+    axes.xaxis.set_major_locator(ticker.FixedLocator([2**tick for tick in ticks]))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(bytes_text))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_xlabel("size of a copy")
+
+
+def whole_axis(axis, values):
+    """A log2 axis with a tick at each value that was measured."""
+    axis.axes.set_xscale("log", base=2)
+    axis.set_major_locator(ticker.FixedLocator(sorted(set(values))))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def line(axes, shown, x, y, look, label, unit, **options):
+    color, marker, dash = look
+    order = numpy.argsort(list(x))
+    x, y = numpy.asarray(x, float)[order], numpy.asarray(y, float)[order]
+    (artist,) = axes.plot(
+        x, y, color=color, marker=marker, linestyle=dash, label=label, markersize=5, **options
+    )
+    shown.tips.add(
+        artist, *(f"{label}: {b:.4g} {unit} at {bytes_text(a) if a > 4000 else f'{a:g}'}"
+                  for a, b in zip(x, y, strict=True))
+    )  # fmt: skip
+    return artist
+
+
+# --- The plots ------------------------------------------------------------------------------------
+
+
+def rungs_of(scene, *needed):
+    rows = scene.family(LADDER, "steps_per_s", *needed)
+    return rows[rows["row"] != NULL_ROW]
+
+
+def published_rates(scene, names):
+    """The published figures, where the row has the same workload."""
+    rows = scene.beside(results.PUBLISHED, same_machine=False)
+    shapes = {(run.get("batch"), run.get("image")) for run in scene.runs}
+    own = {(run.get("batch"), run.get("image")) for run in scene.everything.runs
+           if run.implementation == results.PUBLISHED}  # fmt: skip
+    if not shapes & own:
+        return {}
+    rates = dict(zip(rows["row"], rows["steps_per_s"], strict=True)) if len(rows) else {}
+    return {name: rates[name] for name in names if name in rates}
+
+
+def simulated_rates(scene, names):
+    if scene.simulated:
+        return {}
+    rows = scene.beside(results.BENCH, simulated=True)
+    if rows.empty:
+        return {}
+    # Of several simulations, the one with the same workers and window.
+    runs = scene.everything.setups()
+    own = scene.runs[0]
+    for setup, group in rows.groupby("setup", sort=False):
+        run = runs[setup][0]
+        if all(run.get(key) == own.get(key) for key in ("workers", "window", "batch", "image")):
+            rates = dict(zip(group["row"], group["steps_per_s"], strict=True))
+            return {name: rates[name] for name in names if math.isfinite(rates.get(name, math.nan))}
+    return {}
+
+
+def original_rates(scene, names):
+    rows = scene.beside(results.REFERENCE)
+    runs = scene.everything.setups()
+    for setup, group in rows.groupby("setup", sort=False):
+        if runs[setup][0].file in {run.file for run in scene.runs}:
+            rates = dict(zip(group["row"], group["steps_per_s"], strict=True))
+            return {name: rates[name] for name in names if name in rates}
+    return {}
+
+
+def ladder(scene):
+    """Steps a second, rung by rung: measured, predicted, published, and the ceiling."""
+    rows = rungs_of(scene)
+    if rows.empty:
+        return None
+    shown, ((axes,),) = figure(scene, "The ladder: training steps a second", 4.4)
+    names = list(rows["row"])
+    at = numpy.arange(len(names))
+    word = "simulated" if scene.simulated else "measured"
+    rates = list(rows["steps_per_s"])
+    bars = axes.bar(at, rates, 0.62, color=SKY, edgecolor=BLUE, linewidth=0.8, label=word)
+    ranges = [scene.spread_of(name, "steps_per_s") for name in names]
+    limits = list(rows["limit"])
+    for bar, name, rate, (low, high), limit in zip(
+        bars, names, rates, ranges, limits, strict=True
+    ):
+        several = f" ({low:.2f} to {high:.2f})" if high > low else ""
+        bound = f", limit: {limit}" if limit else ""
+        shown.tips.add(bar, f"{name}: {rate:.2f} steps/s {word}{several}{bound}")
+    if any(high > low for low, high in ranges):
+        errors = numpy.array([[r - low, high - r] for r, (low, high) in
+                              zip(rates, ranges, strict=True)]).T  # fmt: skip
+        axes.errorbar(at, rates, numpy.maximum(errors, 0), fmt="none", ecolor=BLACK, capsize=4,
+                      linewidth=1, label="lowest and highest repetition")  # fmt: skip
+    marks = [
+        ("published (L40S)", published_rates(scene, names), "D", ORANGE),
+        ("PyTorch original, same run", original_rates(scene, names), "s", PURPLE),
+        ("simulated from the profile", simulated_rates(scene, names), "^", GREEN),
+        ("tightest bound of a stage", dict(zip(names, rows.get("limit_steps_per_s", []),
+                                               strict=False)), "_", RED),
+    ]  # fmt: skip
+    top = max([*rates, scene.ceiling() or 0, *(high for _, high in ranges)])
+    for label, values, marker, color in marks:
+        spots = [(k, values[n]) for k, n in enumerate(names) if math.isfinite(values.get(n, math.nan))]
+        if label.startswith("tightest"):
+            spots = [(k, value) for k, value in spots if value <= 1.6 * top]
+        if not spots:
+            continue
+        x, y = zip(*spots, strict=True)
+        size = 420 if marker == "_" else 44
+        edge = {} if marker == "_" else {"edgecolors": BLACK}
+        artist = axes.scatter(x, y, size, color, marker=marker, linewidths=2.4 if marker == "_" else 0.7,
+                              zorder=4, **edge)  # fmt: skip
+        axes.scatter([], [], 60 if marker != "_" else 160, color, marker=marker, label=label,
+                     linewidths=2.4 if marker == "_" else 0.7, **edge)  # fmt: skip
+        shown.tips.add(artist, *(f"{names[k]}: {value:.2f} steps/s, {label}" for k, value in spots))
+    if scene.ceiling():
+        text = f"ceiling: {CEILING}, {scene.ceiling():.2f}"
+        axes.axhline(scene.ceiling(), color=BLACK, linestyle=(0, (6, 3)), linewidth=1, label=text)
+    short = [name.split("/", 1)[1] for name in names]
+    axes.set_xticks(at, [f"{name}\n{rate:.2f}" for name, rate in zip(short, rates, strict=True)])
+    if len(names) > 8:
+        axes.tick_params(axis="x", labelrotation=35, labelsize=9)
+    axes.set_ylabel("steps/s")
+    axes.grid(axis="x", visible=False)
+    below(shown)
+    return shown
+
+
+def split(scene):
+    """Where a step's time goes: the parts add up to its wall time."""
+    rows = rungs_of(scene, *(counter for counter, *_ in SPLIT))
+    if rows.empty:
+        return None
+    height = 1.9 + 0.38 * len(rows)
+    shown, ((axes,),) = figure(scene, "Where a step's time goes", height)
+    left = numpy.zeros(len(rows))
+    at = numpy.arange(len(rows))[::-1]
+    total = sum(rows[counter] for counter, *_ in SPLIT)
+    for counter, label, color, hatch in SPLIT:
+        values = rows[counter].to_numpy()
+        bars = axes.barh(at, values, 0.66, left, color=color, hatch=hatch, label=label,
+                         edgecolor="#333333", linewidth=0.5)  # fmt: skip
+        for bar, name, value, whole in zip(bars, rows["row"], values, total, strict=True):
+            share = value / whole if whole else 0
+            shown.tips.add(bar, f"{name}: {counter} {value:.2f} ms, {share:.1%} of a step")
+        left += values
+    for y, end in zip(at, left, strict=True):
+        axes.text(end, y, f" {end:.1f} ms", va="center", fontsize=9)
+    axes.set_yticks(at, [name.split("/", 1)[1] for name in rows["row"]])
+    axes.set_xlim(0, left.max() * 1.1)
+    axes.set_xlabel("ms a step: the device …")
+    axes.grid(axis="y", visible=False)
+    below(shown, columns=5)
+    return shown
+
+
+def link_of(rows):
+    """The link's rate, GB/s, from a row's rate and its share of the link."""
+    if "of_link" not in rows:
+        return None
+    found = rows[rows["of_link"] > 0]
+    return float((found["GBps"] / found["of_link"]).median()) if len(found) else None
+
+
+def variants_of(rows, depth=1):
+    """(first `depth` parts of the variant, rows), in the order of the file."""
+    parts = rows["variant"].str.split("/").str[:depth].str.join("/")
+    return list(rows.groupby(parts, sort=False))
+
+
+def bandwidth(scene):
+    """Copy rates by size, by the memory that the copy reads or writes."""
+    families = [(f, scene.family(f, "GBps", "arg_bytes")) for f in TRANSFERS]
+    families = [(family, rows) for family, rows in families if len(rows)]
+    if not families:
+        return None
+    shown, (panels,) = figure(scene, "Bandwidth by size and memory", 4.8, len(families),
+                              sharey=True)  # fmt: skip
+    memories = list(dict.fromkeys(
+        memory for _, rows in families for memory, _ in variants_of(rows)))  # fmt: skip
+    for axes, (family, rows) in zip(panels, families, strict=True):
+        for memory, own in variants_of(rows):
+            color, marker, _ = SERIES[memories.index(memory) % len(SERIES)]
+            for mode, part in own.groupby(own["variant"].str.split("/").str[1].fillna("")):
+                look = (color, marker, "-" if mode != "blocking" else ":")
+                fill = {} if mode != "blocking" else {"markerfacecolor": "white"}
+                label = f"{memory.replace('_', ' ')}, {mode}".strip(", ")
+                line(axes, shown, part["arg_bytes"], part["GBps"], look, label, "GB/s",
+                     linewidth=1.3, **fill)  # fmt: skip
+        link = link_of(rows)
+        if link:
+            axes.axhline(link, color=BLACK, linestyle=(0, (6, 3)), linewidth=1,
+                         label=f"the link: {link:.1f} GB/s")  # fmt: skip
+        bytes_axis(axes, rows["arg_bytes"])
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_title(TRANSFERS[family])
+    panels[0].set_ylabel("GB/s (1e9 bytes)")
+    below(shown)
+    return shown
+
+
+def copy_cost(scene):
+    """What a copy costs the host: until the call returns, and until the data is there."""
+    rows = scene.family("Copy", "return_us", "done_us", "arg_bytes")
+    if rows.empty:
+        return None
+    parts = rows["variant"].str.split("/")
+    rows = rows.assign(
+        memory=parts.str[0], mode=parts.str[1].fillna(""), stream=parts.str[2].fillna("")
+    )
+    streams = list(dict.fromkeys(rows["stream"]))
+    modes = list(dict.fromkeys(rows["mode"]))
+    memories = list(dict.fromkeys(rows["memory"]))
+    shown, grid = figure(scene, "What one copy costs the host", 2.2 + 2.3 * len(modes),
+                         len(streams), len(modes), sharex=True, sharey=True)  # fmt: skip
+    for panels, mode in zip(grid, modes, strict=True):
+        for axes, stream in zip(panels, streams, strict=True):
+            here = rows[(rows["mode"] == mode) & (rows["stream"] == stream)]
+            for memory, own in here.groupby("memory", sort=False):
+                color, marker, _ = SERIES[memories.index(memory) % len(SERIES)]
+                name = memory.replace("_", " ")
+                line(axes, shown, own["arg_bytes"], own["return_us"], (color, marker, "-"),
+                     f"{name}: the call returns", "µs", linewidth=1.4)  # fmt: skip
+                line(axes, shown, own["arg_bytes"], own["done_us"], (color, marker, ":"),
+                     f"{name}: the data is there", "µs", linewidth=1.4,
+                     markerfacecolor="white")  # fmt: skip
+            axes.set_title(f"{mode}, the stream is {stream}")
+            axes.set_yscale("log")
+            bytes_axis(axes, rows["arg_bytes"])
+            axes.label_outer()
+        panels[0].set_ylabel("µs")
+    below(shown, columns=2)
+    return shown
+
+
+def overlap(scene):
+    """How much of the copy hides under compute, by how long it is against compute."""
+    rows = scene.family("Overlap", "efficiency", "arg_ratio")
+    if rows.empty:
+        return None
+    shown, ((axes,),) = figure(scene, "Overlap of copy and compute", 4.4)
+    chunks = rows["arg_chunks"] if "arg_chunks" in rows else rows["efficiency"] * math.nan
+    for number, (variant, own) in enumerate(rows[chunks.isna()].groupby("variant", sort=False)):
+        look = SERIES[number % len(SERIES)]
+        label = variant.replace("/", ", ").replace("_", " ")
+        line(axes, shown, own["arg_ratio"], own["efficiency"], look, label, "efficiency")
+    chunked = rows[chunks.notna()]
+    if len(chunked):
+        sizes = sorted(set(chunked["arg_chunks"]))
+        for number, size in enumerate(sizes):
+            own = chunked[chunked["arg_chunks"] == size]
+            artist = axes.scatter(own["arg_ratio"], own["efficiency"], 46, "white",
+                                  marker="dhp8*"[number % 5],
+                                  edgecolors=BLACK, zorder=5, label=f"in {size:g} chunks")  # fmt: skip
+            shown.tips.add(artist, *(f"{n}: {e:.3f}" for n, e in
+                                     zip(own["row"], own["efficiency"], strict=True)))  # fmt: skip
+    for value, text in ((1, "1: only the longer of the two"), (0, "0: one after the other")):
+        axes.axhline(value, color=BLACK, linestyle=(0, (6, 3)), linewidth=0.9)
+        axes.annotate(text, (1, value), (-2, 3), xycoords=("axes fraction", "data"),
+                      textcoords="offset points", ha="right", va="bottom", fontsize=9)  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(ticker.FixedLocator(sorted(set(rows["arg_ratio"]))))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    low = min(-0.08, rows["efficiency"].min() - 0.05)
+    axes.set_ylim(low, max(1.12, rows["efficiency"].max() + 0.05))
+    axes.set_xlabel("copy time : compute time")
+    axes.set_ylabel("efficiency")
+    below(shown)
+    return shown
+
+
+def cores_line(axes, scene, workers):
+    cores = scene.runs[0].cores()
+    if min(workers) < cores <= max(workers):
+        axes.axvline(cores, color=GREY, linestyle=":", linewidth=1.2)
+        axes.annotate(f"{cores} cores ", (cores, 0), (0, 3), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", ha="right", fontsize=9, color="#555555")  # fmt: skip
+
+
+def loaders(scene):
+    """Batches a second of each loader alone, by its workers, beside the ideal line."""
+    rows = scene.family("Loader", "batches_per_s", "arg_workers")
+    if rows.empty:
+        return None
+    shown, ((axes,),) = figure(scene, "Loaders alone: batches a second", 4.6)
+    for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
+        label = variant.replace("/", ", ").replace("_", " ")
+        line(axes, shown, own["arg_workers"], own["batches_per_s"], SERIES[number % len(SERIES)],
+             label, "batches/s")  # fmt: skip
+    first = rows.sort_values("arg_workers").groupby("variant").first()
+    rate = (first["batches_per_s"] / first["arg_workers"]).max()
+    workers = numpy.array(sorted(set(rows["arg_workers"])))
+    within = workers[workers <= (scene.runs[0].cores() or workers.max())]
+    axes.plot(within, rate * within, color=BLACK, linestyle=(0, (6, 3)), linewidth=1,
+              label="ideal: as many times one worker")  # fmt: skip
+    ceiling = scene.ceiling()
+    if ceiling:
+        axes.axhline(ceiling, color=GREY, linewidth=1.2,
+                     label=f"what the step takes: {ceiling:.2f}")  # fmt: skip
+    whole_axis(axes.xaxis, workers)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    cores_line(axes, scene, workers)
+    axes.set_xlabel("workers")
+    axes.set_ylabel("batches/s")
+    below(shown)
+    return shown
+
+
+def workers(scene):
+    """The whole flow by workers, with what the workers can make and what the step can take."""
+    rows = scene.family("Workers", "steps_per_s", "arg_workers")
+    if rows.empty:
+        return None
+    shown, ((axes,),) = figure(scene, "The whole flow by workers", 4.6)
+    for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
+        line(axes, shown, own["arg_workers"], own["steps_per_s"], SERIES[number % len(SERIES)],
+             variant.replace("_", " "), "steps/s")  # fmt: skip
+    counts = numpy.array(sorted(set(rows["arg_workers"])))
+    top = rows["steps_per_s"].max()
+    ceiling = scene.ceiling() or (
+        1e3 / rows["step_ms"].median() if "step_ms" in rows and rows["step_ms"].median() else None
+    )
+    if "make_ms" in rows and rows["make_ms"].notna().any():
+        fewest = rows[rows["arg_workers"] == counts[0]]["make_ms"].median()
+        bound = counts * 1e3 / fewest
+        inside = bound <= 1.25 * max(top, ceiling or 0)
+        inside[: numpy.count_nonzero(inside) + 1] = True
+        axes.plot(counts[inside], bound[inside], color=BLACK, linestyle=(0, (6, 3)), linewidth=1,
+                  label=f"W / F: W workers make them, F = {fewest:.0f} ms each")  # fmt: skip
+    if ceiling:
+        axes.axhline(ceiling, color=GREY, linewidth=1.4, label=f"ceiling: {ceiling:.2f} steps/s")
+    whole_axis(axes.xaxis, counts)
+    axes.set_ylim(0, 1.15 * max(top, ceiling or 0))
+    cores_line(axes, scene, counts)
+    axes.set_xlabel("workers")
+    axes.set_ylabel("steps/s")
+    below(shown)
+    return shown
+
+
+def shapes_of(scene):
+    """Rows of the BatchSize and ImageSize families of all runs of this machine, with their shape."""
+    rows = scene.all
+    rows = rows[rows["family"].isin(("BatchSize", "ImageSize"))]
+    rows = rows[(rows["machine"] == scene.machine) & (rows["implementation"] == results.BENCH)]
+    rows = rows[rows["simulated"].astype(bool) == scene.simulated]
+    if rows.empty or "steps_per_s" not in rows or "compute_ms" not in rows:
+        return rows.iloc[0:0]
+
+    def member(name):
+        own = rows["arg_" + name] if "arg_" + name in rows else rows["steps_per_s"] * math.nan
+        return own.fillna(rows["spec_" + name]) if "spec_" + name in rows else own
+
+    rows = rows.assign(batch=member("batch"), image=member("image"))
+    return rows.dropna(subset=["batch", "image", "steps_per_s", "compute_ms"])
+
+
+def shapes(scene):
+    """Batch by image: which share of a step the device computes, and images a second.
+
+    One sweep of each axis is a cross, no grid: what was not measured stays hatched.
+    """
+    rows = shapes_of(scene)
+    if rows.empty or scene.setup != rows["setup"].iloc[0]:
+        return None
+    rungs = [(variant, own) for variant, own in rows.groupby("variant", sort=False)
+             if own["batch"].nunique() > 1 and own["image"].nunique() > 1]  # fmt: skip
+    if not rungs:
+        return None
+    most = max(own["image"].nunique() for _, own in rungs)
+    shown, (panels,) = figure(scene, "Batch by image size: images/s, and how busy the device is",
+                              2.2 + 0.55 * most, len(rungs), sharey=True)  # fmt: skip
+    for axes, (variant, own) in zip(panels, rungs, strict=True):
+        across, up = sorted(set(own["batch"])), sorted(set(own["image"]))
+        share = numpy.full((len(up), len(across)), math.nan)
+        axes.set_facecolor("#F4F4F4")
+        axes.add_patch(pyplot.Rectangle((-0.5, -0.5), len(across), len(up), fill=False,
+                                        hatch="//", edgecolor="#D0D0D0", linewidth=0))  # fmt: skip
+        cells = own.groupby(["image", "batch"])[["steps_per_s", "compute_ms"]].median()
+        for (image, batch), cell in cells.iterrows():
+            y, x = up.index(image), across.index(batch)
+            busy = min(1.0, cell["compute_ms"] * cell["steps_per_s"] / 1e3)
+            share[y, x] = busy
+            text = axes.text(x, y, f"{batch * cell['steps_per_s']:.4g}", ha="center", va="center",
+                             fontsize=9, color="black" if busy > 0.55 else "white")  # fmt: skip
+            shown.tips.add(text, f"batch {batch:g}, image {image:g}: "
+                           f"{batch * cell['steps_per_s']:.4g} images/s, computes {busy:.0%}")
+        picture = axes.imshow(share, cmap="cividis", vmin=0, vmax=1, aspect="auto", origin="lower")
+        axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
+        axes.set_yticks(range(len(up)), [f"{value:g}" for value in up])
+        axes.set_title(variant.replace("_", " "))
+        axes.set_xlabel("batch, images")
+        axes.grid(visible=False)
+        axes.label_outer()
+    panels[0].set_ylabel("image, pixels a side")
+    bar = shown.colorbar(picture, ax=panels, shrink=0.9)
+    bar.ax.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    bar.set_label("share of a step that computes")
+    bar.outline.set_visible(False)
+    if any(own.groupby(["image", "batch"]).ngroups < own["image"].nunique() * own["batch"].nunique()
+           for _, own in rungs):  # fmt: skip
+        below(shown, [(Patch(facecolor="#F4F4F4", hatch="//", edgecolor="#D0D0D0"),
+                       "not measured")])  # fmt: skip
+    return shown
+
+
+def look_of(name):
+    for begin, color, hatch, word in RANGES:
+        if name.lower().startswith(begin):
+            return color, hatch, word
+    return OTHER_RANGE[1:]
+
+
+def depth_of(events):
+    """How deep each range stands in the ones around it, for ranges sorted by their begin."""
+    open_ends, depths = [], []
+    for begin, end, *_ in events:
+        while open_ends and open_ends[-1] <= begin + 1e-9:
+            open_ends.pop()
+        depths.append(len(open_ends))
+        open_ends.append(end)
+    return depths
+
+
+def window_of(trace):
+    """A few steps in the middle: from one compute's begin to a later one's end."""
+    computes = [
+        (begin, end)
+        for _, events in trace.lanes
+        for begin, end, name, _ in events
+        if name.lower().startswith("compute")
+    ]
+    ends = [end for _, events in trace.lanes for _, end, *_ in events]
+    if len(computes) <= TIMELINE_STEPS:
+        return 0.0, max(ends)
+    computes.sort()
+    first = (len(computes) - TIMELINE_STEPS) // 2
+    low, high = computes[first][0], computes[first + TIMELINE_STEPS - 1][1]
+    margin = 0.12 * (high - low)
+    return max(0.0, low - margin), high + margin / 3
+
+
+def timeline(trace):
+    """A few steps of a trace: host, copy and compute lanes as in a profiler's window."""
+    low, high = window_of(trace)
+    lanes = [
+        (name, [event for event in events if event[1] > low and event[0] < high])
+        for name, events in trace.lanes
+    ]
+    lanes = [(name, events) for name, events in lanes if events]
+    name = trace.title
+    if trace.simulated and "simulated" not in name:
+        name += ", simulated"
+    shown, ((axes,),) = figure(name, "A step's timeline", 1.7 + 0.62 * len(lanes))
+    words, places = {}, []
+    pixel_ms = (high - low) / (WIDTH * 82)
+    for row, (_, events) in enumerate(lanes):
+        depths = depth_of(events)
+        deepest = max(depths) + 1
+        for (begin, end, text, _), depth in zip(events, depths, strict=True):
+            color, hatch, word = look_of(text)
+            height = 0.8 / deepest
+            y = -row + 0.4 - (depth + 1) * height
+            left, right = max(begin, low), min(end, high)
+            (bar,) = axes.barh(y + height / 2, right - left, height * 0.96, left, color=color,
+                               hatch=hatch, edgecolor="#333333", linewidth=0.5)  # fmt: skip
+            shown.tips.add(bar, f"{text}: {begin:.2f} to {end:.2f} ms, {end - begin:.2f} ms")
+            words.setdefault(word, Patch(facecolor=color, hatch=hatch, edgecolor="#333333"))
+            if (right - left) / pixel_ms > 7 * len(text) + 6:
+                dark = color in (BLUE, GREEN, RED)
+                axes.text((left + right) / 2, y + height / 2, text, ha="center", va="center",
+                          fontsize=8, color="white" if dark else "black")  # fmt: skip
+        places.append(-row)
+    axes.set_yticks(places, [lane for lane, _ in lanes])
+    axes.set_xlim(low, high)
+    axes.set_xlabel("ms")
+    axes.grid(axis="y", visible=False)
+    below(shown, [(patch, word) for word, patch in words.items()], columns=5)
+    return shown
+
+
+# name, function of a Scene, what to say of it
+PLOTS = (
+    ("ladder", ladder, "Bars are medians; a rung cannot pass the tightest bound of its stages."),
+    ("split", split, "The parts of a step's wall time, without a profiler."),
+    ("bandwidth", bandwidth, "Filled: the host goes on; open: the host waits for the copy."),
+    ("copy_cost", copy_cost, "Where both lines meet, the host waited for the data."),
+    ("overlap", overlap, "1 at max(copy, compute), 0 at their sum."),
+    ("loaders", loaders, "The loader alone: nothing is copied to the device."),
+    ("workers", workers, "The flow follows W / F until another stage binds."),
+    ("shapes", shapes, "In the cells: images a second."),
+)
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+UNUSED_ID = re.compile(r' id="(?!tips-)[^"]*"')
+
+
+def svg_text(shown, name):
+    """The SVG as text: ids that no other picture has, marks with what to say of them."""
+    buffer = io.StringIO()
+    shown.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    used = set(re.findall(r"(?:url\(#|xlink:href=\"#)([^)\"]+)", text))
+    tips = shown.tips.texts
+
+    def identity(found):
+        key = found[1]
+        if key in tips:
+            return f' data-tips="{key}"'
+        return f' id="{name}-{key}"' if key in used else ""
+
+    text = re.sub(r' id="([^"]*)"', identity, text)
+    text = re.sub(r'(url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
+    text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
+    return with_tips(text, tips)
+
+
+def escaped(text):
+    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
+        text = text.replace(sign, name)
+    return text
+
+
+def with_tips(text, tips):
+    """Gives each mark its own words: the n-th `use` of a line, or the one path of a bar."""
+    parts = re.split(r'(<g data-tips="[^"]*">)', text)
+    for place in range(1, len(parts), 2):
+        words = iter(tips[re.search(r'"([^"]*)"', parts[place])[1]])
+        body = parts[place + 1]
+        element = "use" if "<use" in body[: group_end(body)] else "path|text"
+        end = group_end(body)
+
+        def mark(found, words=words):
+            word = next(words, None)
+            if word is None:
+                return found[0]
+            return f'<{found[1]} class="mark" data-tip="{escaped(word)}"'
+
+        parts[place] = "<g>"
+        parts[place + 1] = re.sub(rf"<({element})\b", mark, body[:end]) + body[end:]
+    return "".join(parts)
+
+
+def group_end(body):
+    """Where the group ends whose begin stands just before body."""
+    depth = 1
+    for found in re.finditer(r"<g\b|</g>", body):
+        depth += 1 if found[0] == "<g" else -1
+        if depth == 0:
+            return found.start()
+    return len(body)
+
+
+def slug(text):
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("²", "")).strip("-")
+
+
+def published_file():
+    """The published figures, where this script stands in the repository."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(folder, "results", "l40s-g6e.2xlarge", "published.json")
+    return [path] if os.path.exists(path) else []
+
+
+def with_published(paths):
+    """Reads the files, and the published figures beside them. Returns (results, set-ups to show)."""
+    read = results.read(paths)
+    shown = list(read.setups())
+    if not any(run.implementation == results.PUBLISHED for run in read.runs):
+        names = {os.path.realpath(run.file) for run in read.runs}
+        extra = [path for path in published_file() if os.path.realpath(path) not in names]
+        if extra:
+            notes = read.notes
+            both = results.read([*paths, *extra])
+            both.notes = notes
+            return both, shown
+    return read, shown
+
+
+def draw(scene, name, function):
+    """The plot's figure, or None. The caller closes it."""
+    with pyplot.rc_context(STYLE):
+        return function(scene)
+
+
+def pictures(read, setups, table=None):
+    """Yields (name, set-up, caption, figure) of all that can be drawn; closes each figure after."""
+    table = results.medians(read.rows) if table is None else table
+    for setup in setups:
+        scene = Scene(read, setup, table)
+        # What is only compared with has no plots of its own.
+        if scene.runs[0].implementation in (results.REFERENCE, results.PUBLISHED):
+            continue
+        for name, function, caption in PLOTS:
+            shown = draw(scene, name, function)
+            if shown is not None:
+                yield name, setup, caption, shown
+                pyplot.close(shown)
+    for trace in read.traces:
+        shown = draw(trace, "timeline", timeline)
+        yield "timeline", trace.title, "A few steps from the middle of the trace.", shown
+        pyplot.close(shown)
+
+
+def main(arguments):
+    parser = common.Parser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("results", nargs="+", metavar="RESULTS", help="result and trace files")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="made if missing")
+    options = parser.parse_args(arguments)
+    read, setups = with_published(options.results)
+    try:
+        os.makedirs(options.output, exist_ok=True)
+    except OSError as error:
+        raise common.UsageError(
+            f"cannot write the folder '{options.output}': {error.strerror}"
+        ) from None
+    for note in read.notes:
+        print(f"plots: {note}", file=sys.stderr)
+    alone = sum(
+        read.setups()[setup][0].implementation not in (results.REFERENCE, results.PUBLISHED)
+        for setup in setups
+    ) <= 1 and len(read.traces) <= 1  # fmt: skip
+    taken = set()
+    for name, setup, _, shown in pictures(read, setups):
+        stem = name if alone else f"{name}-{slug(setup)}"
+        while stem in taken:
+            stem += "-2"
+        taken.add(stem)
+        path = os.path.join(options.output, stem)
+        common.check_writable(path + ".svg")
+        common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg_text(shown, stem))
+        shown.savefig(path + ".png", dpi=DPI, metadata={"Software": None})
+        print(f"{path}.svg, .png")
+    if not taken:
+        raise common.UsageError("nothing to draw: no row has the counters of a plot")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(common.run(main, "plots"))
