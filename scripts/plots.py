@@ -91,12 +91,10 @@ class Scene:
         self.all = table
 
     def family(self, name, *needed):
-        """The family's rows that have all these counters, and these columns even if empty."""
+        """The family's rows that have all these counters."""
         rows = self.table[self.table["family"] == name]
-        for column in needed:
-            if column not in rows:
-                return rows.iloc[0:0]
-        return rows.dropna(subset=list(needed))
+        missing = {column: math.nan for column in needed if column not in rows}
+        return rows.assign(**missing).dropna(subset=list(needed))
 
     def value(self, row, counter):
         """The median of a counter of a row, or None."""
@@ -407,6 +405,7 @@ def copy_cost(scene):
                      markerfacecolor="white")  # fmt: skip
             axes.set_title(f"{mode}, the stream is {stream}")
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
             bytes_axis(axes, rows["arg_bytes"])
             axes.label_outer()
         panels[0].set_ylabel("µs")
@@ -558,7 +557,8 @@ def shapes(scene):
         share = numpy.full((len(up), len(across)), math.nan)
         axes.set_facecolor("#F4F4F4")
         axes.add_patch(pyplot.Rectangle((-0.5, -0.5), len(across), len(up), fill=False,
-                                        hatch="//", edgecolor="#D0D0D0", linewidth=0))  # fmt: skip
+                                        hatch="//", edgecolor="#D0D0D0", linewidth=0,
+                                        zorder=-1))  # fmt: skip
         cells = own.groupby(["image", "batch"])[["steps_per_s", "compute_ms"]].median()
         for (image, batch), cell in cells.iterrows():
             y, x = up.index(image), across.index(batch)
