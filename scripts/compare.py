@@ -106,33 +106,48 @@ def intervals(old, new):
         # A counter that never moves has an interval of one point, which scipy warns about.
         warnings.simplefilter("ignore")
         found = stats.bootstrap(
-            (old, new), ratio_of_medians, n_resamples=RESAMPLES, vectorized=True, axis=-1,
-            confidence_level=1 - ALPHA, method="percentile",
+            (old, new),
+            ratio_of_medians,
+            n_resamples=RESAMPLES,
+            vectorized=True,
+            axis=-1,
+            confidence_level=1 - ALPHA,
+            method="percentile",
             random_state=numpy.random.default_rng(SEED),
-        ).confidence_interval  # fmt: skip
+        ).confidence_interval
     return found.low, found.high
 
 
-def u_test(old, new):
-    """The p-value, and whether so few values could have told anything apart."""
-    if len(old) < 1 or len(new) < 1:
-        return math.nan, False
-    least = 2 / math.comb(len(old) + len(new), len(old))
-    if (old == old[0]).all() and (new == old[0]).all():
-        return 1.0, least < ALPHA
-    return float(stats.mannwhitneyu(old, new, alternative="two-sided").pvalue), least < ALPHA
+def u_tests(old, new):
+    """The p-value for each line of two arrays."""
+    both = numpy.sort(numpy.concatenate([old, new], axis=1), axis=1)
+    tied = (both[:, 1:] == both[:, :-1]).any(axis=1)
+    constant = both[:, 0] == both[:, -1]
+    p_values = numpy.ones(len(old))
+    # scipy takes the exact distribution only if no line at all has a tie.
+    for which in (tied & ~constant, ~tied):
+        if which.any():
+            found = stats.mannwhitneyu(old[which], new[which], alternative="two-sided", axis=1)
+            p_values[which] = found.pvalue
+    return p_values
 
 
-def compared(old, new, interval):
-    """The figures of one counter. Without an interval they are exact."""
+def enough(old, new):
+    """Whether so many repetitions could be told apart at all."""
+    return 2 / math.comb(old + new, old) < ALPHA
+
+
+def compared(old, new, told):
+    """The figures of one counter; told is (low, high, p), or None if the figures are exact."""
     before, after = float(numpy.median(old)), float(numpy.median(new))
     ratio = 1.0 if before == after else after / before if before else math.inf
     entry = {"base": before, "new": after, "ratio": ratio, "repetitions": [len(old), len(new)]}
-    if interval is None:
+    if told is None:
         return entry | {"low": ratio, "high": ratio, "p": math.nan, "enough": True}
-    low, high = (ratio, ratio) if before == 0 else map(float, interval)
-    p_value, enough = u_test(old, new)
-    return entry | {"low": low, "high": high, "p": p_value, "enough": enough}
+    low, high, p_value = map(float, told)
+    if before == 0:
+        low = high = ratio
+    return entry | {"low": low, "high": high, "p": p_value, "enough": enough(len(old), len(new))}
 
 
 def judge(counter, entry, same_within):
@@ -156,7 +171,7 @@ def worsening(entry):
     if math.isnan(low):
         low = high = entry["ratio"]
     if counters.better(entry["counter"]) == counters.MORE:
-        return (1 / high - 1 if high else math.inf), (1 / low - 1 if low else math.inf)
+        return 1 - high, 1 - low
     return low - 1, high - 1
 
 
@@ -169,8 +184,7 @@ def compare_row(name, old, new, exact, same_within):
     shared = [
         counter
         for counter in results.counters_of(old)
-        if counter in new and new[counter].notna().any()
-        and not (exact and counter in NEVER_EXACT)
+        if counter in new and new[counter].notna().any() and not (exact and counter in NEVER_EXACT)
     ]
     shared = counters.in_order(shared)
     head = headline_of(shared)
@@ -184,10 +198,10 @@ def compare_row(name, old, new, exact, same_within):
     for members in groups.values():
         a = numpy.array([values for _, values, _ in members])
         b = numpy.array([values for *_, values in members])
-        lows, highs = (None, None) if exact else intervals(a, b)
+        told = [None] * len(a) if exact else list(zip(*intervals(a, b), u_tests(a, b), strict=True))
         for place, (counter, x, y) in enumerate(members):
             entry = {"row": name, "counter": counter, "headline": counter == head}
-            entry |= compared(x, y, None if exact else (lows[place], highs[place]))
+            entry |= compared(x, y, told[place])
             moved = abs(entry["new"] - entry["base"])
             if counter.endswith("_ms") and moved < same_within * time_ms:
                 entry["verdict"] = SAME
@@ -201,8 +215,9 @@ def compare(old, new, exact=False, same_within=0.01):
     """Returns (entries, lines about rows that cannot be compared, rows that newly fail)."""
     good_old, good_new = results.good(old), results.good(new)
     entries, remarks, failing = [], [], []
+    before, after = dict(list(good_old.groupby("row"))), dict(list(good_new.groupby("row")))
     for name in dict.fromkeys([*old["row"], *new["row"]]):
-        a, b = good_old[good_old["row"] == name], good_new[good_new["row"] == name]
+        a, b = before.get(name, good_old.iloc[:0]), after.get(name, good_new.iloc[:0])
         if len(a) and len(b):
             entries += compare_row(name, a, b, exact, same_within)
             continue
@@ -292,7 +307,7 @@ def parse(arguments):
     parser.add_argument("--same-within", metavar="SHARE", default="1%", help="default: 1%%")
     parser.add_argument("--all", action="store_true", help="show every counter")
     parser.add_argument("--force", action="store_true", help="compare simulated with measured")
-    parser.add_argument("--base-program", metavar="NAME", help="of interleave.py's: bench, reference")
+    parser.add_argument("--base-program", metavar="NAME", help="of interleave.py's: bench or …")
     parser.add_argument("--new-program", metavar="NAME", help="the same for NEW")
     parser.add_argument("-o", "--output", metavar="FILE", help="all of it as JSON")
     options = parser.parse_args(arguments)
@@ -331,8 +346,10 @@ def main(arguments):
     for remark in remarks:
         print(remark)
     heads = [entry for entry in entries if entry["headline"]]
-    count = {word: sum(entry["verdict"] == word for entry in heads)
-             for word in (BETTER, WORSE, SAME, UNTOLD)}  # fmt: skip
+    count = {
+        word: sum(entry["verdict"] == word for entry in heads)
+        for word in (BETTER, WORSE, SAME, UNTOLD)
+    }
     tally = ", ".join(f"{number} {word}" for word, number in count.items())
     print(f"{len(heads)} rows by their headline counter: {tally}")
     if exact:

@@ -8,7 +8,6 @@ each set-up (a machine with its workers, window and revision). Marks and hatches
 carry. Each plot is one function that returns a figure, or None if there is nothing to draw.
 """
 
-import io
 import math
 import os
 import re
@@ -24,6 +23,7 @@ from matplotlib.patches import Patch  # noqa: E402
 
 import common  # noqa: E402
 import results  # noqa: E402
+import svg  # noqa: E402
 
 # --- Names and looks ------------------------------------------------------------------------------
 
@@ -73,6 +73,7 @@ STYLE = {
     "svg.hashsalt": "feedrate",
     "figure.dpi": 100,
 }
+matplotlib.rcParams.update(STYLE)
 
 
 class Scene:
@@ -119,23 +120,11 @@ class Scene:
         return rows[rows["machine"] == self.machine] if same_machine else rows
 
 
-class Tips:
-    """What a reader sees on pointing at a mark: collected here, put into the SVG by svg_text."""
-
-    def __init__(self):
-        self.texts = {}
-
-    def add(self, artist, *texts):
-        key = f"tips-{len(self.texts)}"
-        artist.set_gid(key)
-        self.texts[key] = [str(text) for text in texts]
-
-
 def figure(scene, title, height=4.2, columns=1, rows=1, **options):
     shown, axes = pyplot.subplots(
         rows, columns, figsize=(WIDTH, height), layout="constrained", squeeze=False, **options
     )
-    shown.tips = Tips()
+    shown.tips = svg.Tips()
     name = scene if isinstance(scene, str) else scene.setup
     shown.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=12, fontweight="bold")
     shown.text(0.01, 1 - 0.36 / height, name, ha="left", va="center", fontsize=10, color="#444444")
@@ -147,6 +136,9 @@ def below(shown, entries=None, columns=3):
     """The legend under the axes, where nothing can hide."""
     if entries is None:
         entries = {}
+        # Bars first: they are what the marks are held against.
+        bars = [bar for axes in shown.axes for bar in axes.containers]
+        entries.update({bar.get_label(): bar for bar in bars if bar.get_label()[:1] != "_"})
         for axes in shown.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 entries.setdefault(label, handle)
@@ -192,9 +184,12 @@ def line(axes, shown, x, y, look, label, unit, **options):
         x, y, color=color, marker=marker, linestyle=dash, label=label, markersize=5, **options
     )
     shown.tips.add(
-        artist, *(f"{label}: {b:.4g} {unit} at {bytes_text(a) if a > 4000 else f'{a:g}'}"
-                  for a, b in zip(x, y, strict=True))
-    )  # fmt: skip
+        artist,
+        *(
+            f"{label}: {b:.4g} {unit} at {bytes_text(a) if a > 4000 else f'{a:g}'}"
+            for a, b in zip(x, y, strict=True)
+        ),
+    )
     return artist
 
 
@@ -210,8 +205,11 @@ def published_rates(scene, names):
     """The published figures, where the row has the same workload."""
     rows = scene.beside(results.PUBLISHED, same_machine=False)
     shapes = {(run.get("batch"), run.get("image")) for run in scene.runs}
-    own = {(run.get("batch"), run.get("image")) for run in scene.everything.runs
-           if run.implementation == results.PUBLISHED}  # fmt: skip
+    own = {
+        (run.get("batch"), run.get("image"))
+        for run in scene.everything.runs
+        if run.implementation == results.PUBLISHED
+    }
     if not shapes & own:
         return {}
     rates = dict(zip(rows["row"], rows["steps_per_s"], strict=True)) if len(rows) else {}
@@ -258,38 +256,49 @@ def ladder(scene):
     bars = axes.bar(at, rates, 0.62, color=SKY, edgecolor=BLUE, linewidth=0.8, label=word)
     ranges = [scene.spread_of(name, "steps_per_s") for name in names]
     limits = list(rows["limit"])
-    for bar, name, rate, (low, high), limit in zip(
-        bars, names, rates, ranges, limits, strict=True
-    ):
+    for bar, name, rate, (low, high), limit in zip(bars, names, rates, ranges, limits, strict=True):
         several = f" ({low:.2f} to {high:.2f})" if high > low else ""
         bound = f", limit: {limit}" if limit else ""
         shown.tips.add(bar, f"{name}: {rate:.2f} steps/s {word}{several}{bound}")
     if any(high > low for low, high in ranges):
-        errors = numpy.array([[r - low, high - r] for r, (low, high) in
-                              zip(rates, ranges, strict=True)]).T  # fmt: skip
-        axes.errorbar(at, rates, numpy.maximum(errors, 0), fmt="none", ecolor=BLACK, capsize=4,
-                      linewidth=1, label="lowest and highest repetition")  # fmt: skip
+        errors = numpy.array(
+            [[r - low, high - r] for r, (low, high) in zip(rates, ranges, strict=True)]
+        ).T
+        axes.errorbar(
+            at,
+            rates,
+            numpy.maximum(errors, 0),
+            fmt="none",
+            ecolor=BLACK,
+            capsize=4,
+            linewidth=1,
+            label="lowest and highest repetition",
+        )
     marks = [
         ("published (L40S)", published_rates(scene, names), "D", ORANGE),
         ("PyTorch original, same run", original_rates(scene, names), "s", PURPLE),
         ("simulated from the profile", simulated_rates(scene, names), "^", GREEN),
-        ("tightest bound of a stage", dict(zip(names, rows.get("limit_steps_per_s", []),
-                                               strict=False)), "_", RED),
-    ]  # fmt: skip
+        (
+            "tightest bound of a stage",
+            dict(zip(names, rows.get("limit_steps_per_s", []), strict=False)),
+            "_",
+            RED,
+        ),
+    ]
     top = max([*rates, scene.ceiling() or 0, *(high for _, high in ranges)])
     for label, values, marker, color in marks:
-        spots = [(k, values[n]) for k, n in enumerate(names) if math.isfinite(values.get(n, math.nan))]
+        spots = [(k, values.get(name, math.nan)) for k, name in enumerate(names)]
+        spots = [(k, value) for k, value in spots if math.isfinite(value)]
         if label.startswith("tightest"):
             spots = [(k, value) for k, value in spots if value <= 1.6 * top]
         if not spots:
             continue
         x, y = zip(*spots, strict=True)
-        size = 420 if marker == "_" else 44
-        edge = {} if marker == "_" else {"edgecolors": BLACK}
-        artist = axes.scatter(x, y, size, color, marker=marker, linewidths=2.4 if marker == "_" else 0.7,
-                              zorder=4, **edge)  # fmt: skip
-        axes.scatter([], [], 60 if marker != "_" else 160, color, marker=marker, label=label,
-                     linewidths=2.4 if marker == "_" else 0.7, **edge)  # fmt: skip
+        dash = marker == "_"
+        look = {"color": color, "marker": marker, "linewidths": 2.4 if dash else 0.7}
+        look |= {} if dash else {"edgecolors": BLACK}
+        artist = axes.scatter(x, y, 420 if dash else 44, zorder=4, **look)
+        axes.scatter([], [], 160 if dash else 60, label=label, **look)
         shown.tips.add(artist, *(f"{names[k]}: {value:.2f} steps/s, {label}" for k, value in spots))
     if scene.ceiling():
         text = f"ceiling: {CEILING}, {scene.ceiling():.2f}"
@@ -316,8 +325,17 @@ def split(scene):
     total = sum(rows[counter] for counter, *_ in SPLIT)
     for counter, label, color, hatch in SPLIT:
         values = rows[counter].to_numpy()
-        bars = axes.barh(at, values, 0.66, left, color=color, hatch=hatch, label=label,
-                         edgecolor="#333333", linewidth=0.5)  # fmt: skip
+        bars = axes.barh(
+            at,
+            values,
+            0.66,
+            left,
+            color=color,
+            hatch=hatch,
+            label=label,
+            edgecolor="#333333",
+            linewidth=0.5,
+        )
         for bar, name, value, whole in zip(bars, rows["row"], values, total, strict=True):
             share = value / whole if whole else 0
             shown.tips.add(bar, f"{name}: {counter} {value:.2f} ms, {share:.1%} of a step")
@@ -352,10 +370,12 @@ def bandwidth(scene):
     families = [(family, rows) for family, rows in families if len(rows)]
     if not families:
         return None
-    shown, (panels,) = figure(scene, "Bandwidth by size and memory", 4.8, len(families),
-                              sharey=True)  # fmt: skip
-    memories = list(dict.fromkeys(
-        memory for _, rows in families for memory, _ in variants_of(rows)))  # fmt: skip
+    shown, (panels,) = figure(
+        scene, "Bandwidth by size and memory", 4.8, len(families), sharey=True
+    )
+    memories = list(
+        dict.fromkeys(memory for _, rows in families for memory, _ in variants_of(rows))
+    )
     for axes, (family, rows) in zip(panels, families, strict=True):
         for memory, own in variants_of(rows):
             color, marker, _ = SERIES[memories.index(memory) % len(SERIES)]
@@ -363,12 +383,26 @@ def bandwidth(scene):
                 look = (color, marker, "-" if mode != "blocking" else ":")
                 fill = {} if mode != "blocking" else {"markerfacecolor": "white"}
                 label = f"{memory.replace('_', ' ')}, {mode}".strip(", ")
-                line(axes, shown, part["arg_bytes"], part["GBps"], look, label, "GB/s",
-                     linewidth=1.3, **fill)  # fmt: skip
+                line(
+                    axes,
+                    shown,
+                    part["arg_bytes"],
+                    part["GBps"],
+                    look,
+                    label,
+                    "GB/s",
+                    linewidth=1.3,
+                    **fill,
+                )
         link = link_of(rows)
         if link:
-            axes.axhline(link, color=BLACK, linestyle=(0, (6, 3)), linewidth=1,
-                         label=f"the link: {link:.1f} GB/s")  # fmt: skip
+            axes.axhline(
+                link,
+                color=BLACK,
+                linestyle=(0, (6, 3)),
+                linewidth=1,
+                label=f"the link: {link:.1f} GB/s",
+            )
         bytes_axis(axes, rows["arg_bytes"])
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -390,19 +424,42 @@ def copy_cost(scene):
     streams = list(dict.fromkeys(rows["stream"]))
     modes = list(dict.fromkeys(rows["mode"]))
     memories = list(dict.fromkeys(rows["memory"]))
-    shown, grid = figure(scene, "What one copy costs the host", 2.2 + 2.3 * len(modes),
-                         len(streams), len(modes), sharex=True, sharey=True)  # fmt: skip
+    shown, grid = figure(
+        scene,
+        "What one copy costs the host",
+        2.2 + 2.3 * len(modes),
+        len(streams),
+        len(modes),
+        sharex=True,
+        sharey=True,
+    )
     for panels, mode in zip(grid, modes, strict=True):
         for axes, stream in zip(panels, streams, strict=True):
             here = rows[(rows["mode"] == mode) & (rows["stream"] == stream)]
             for memory, own in here.groupby("memory", sort=False):
                 color, marker, _ = SERIES[memories.index(memory) % len(SERIES)]
                 name = memory.replace("_", " ")
-                line(axes, shown, own["arg_bytes"], own["return_us"], (color, marker, "-"),
-                     f"{name}: the call returns", "µs", linewidth=1.4)  # fmt: skip
-                line(axes, shown, own["arg_bytes"], own["done_us"], (color, marker, ":"),
-                     f"{name}: the data is there", "µs", linewidth=1.4,
-                     markerfacecolor="white")  # fmt: skip
+                line(
+                    axes,
+                    shown,
+                    own["arg_bytes"],
+                    own["return_us"],
+                    (color, marker, "-"),
+                    f"{name}: the call returns",
+                    "µs",
+                    linewidth=1.4,
+                )
+                line(
+                    axes,
+                    shown,
+                    own["arg_bytes"],
+                    own["done_us"],
+                    (color, marker, ":"),
+                    f"{name}: the data is there",
+                    "µs",
+                    linewidth=1.4,
+                    markerfacecolor="white",
+                )
             axes.set_title(f"{mode}, the stream is {stream}")
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -429,15 +486,32 @@ def overlap(scene):
         sizes = sorted(set(chunked["arg_chunks"]))
         for number, size in enumerate(sizes):
             own = chunked[chunked["arg_chunks"] == size]
-            artist = axes.scatter(own["arg_ratio"], own["efficiency"], 46, "white",
-                                  marker="dhp8*"[number % 5],
-                                  edgecolors=BLACK, zorder=5, label=f"in {size:g} chunks")  # fmt: skip
-            shown.tips.add(artist, *(f"{n}: {e:.3f}" for n, e in
-                                     zip(own["row"], own["efficiency"], strict=True)))  # fmt: skip
+            artist = axes.scatter(
+                own["arg_ratio"],
+                own["efficiency"],
+                46,
+                "white",
+                marker="dhp8*"[number % 5],
+                edgecolors=BLACK,
+                zorder=5,
+                label=f"in {size:g} chunks",
+            )
+            shown.tips.add(
+                artist,
+                *(f"{n}: {e:.3f}" for n, e in zip(own["row"], own["efficiency"], strict=True)),
+            )
     for value, text in ((1, "1: only the longer of the two"), (0, "0: one after the other")):
         axes.axhline(value, color=BLACK, linestyle=(0, (6, 3)), linewidth=0.9)
-        axes.annotate(text, (1, value), (-2, 3), xycoords=("axes fraction", "data"),
-                      textcoords="offset points", ha="right", va="bottom", fontsize=9)  # fmt: skip
+        axes.annotate(
+            text,
+            (1, value),
+            (-2, 3),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=9,
+        )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(ticker.FixedLocator(sorted(set(rows["arg_ratio"]))))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -454,8 +528,16 @@ def cores_line(axes, scene, workers):
     cores = scene.runs[0].cores()
     if min(workers) < cores <= max(workers):
         axes.axvline(cores, color=GREY, linestyle=":", linewidth=1.2)
-        axes.annotate(f"{cores} cores ", (cores, 0), (0, 3), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", ha="right", fontsize=9, color="#555555")  # fmt: skip
+        axes.annotate(
+            f"{cores} cores ",
+            (cores, 0),
+            (0, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="right",
+            fontsize=9,
+            color="#555555",
+        )
 
 
 def loaders(scene):
@@ -466,18 +548,32 @@ def loaders(scene):
     shown, ((axes,),) = figure(scene, "Loaders alone: batches a second", 4.6)
     for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
         label = variant.replace("/", ", ").replace("_", " ")
-        line(axes, shown, own["arg_workers"], own["batches_per_s"], SERIES[number % len(SERIES)],
-             label, "batches/s")  # fmt: skip
+        line(
+            axes,
+            shown,
+            own["arg_workers"],
+            own["batches_per_s"],
+            SERIES[number % len(SERIES)],
+            label,
+            "batches/s",
+        )
     first = rows.sort_values("arg_workers").groupby("variant").first()
     rate = (first["batches_per_s"] / first["arg_workers"]).max()
     workers = numpy.array(sorted(set(rows["arg_workers"])))
     within = workers[workers <= (scene.runs[0].cores() or workers.max())]
-    axes.plot(within, rate * within, color=BLACK, linestyle=(0, (6, 3)), linewidth=1,
-              label="ideal: as many times one worker")  # fmt: skip
+    axes.plot(
+        within,
+        rate * within,
+        color=BLACK,
+        linestyle=(0, (6, 3)),
+        linewidth=1,
+        label="ideal: as many times one worker",
+    )
     ceiling = scene.ceiling()
     if ceiling:
-        axes.axhline(ceiling, color=GREY, linewidth=1.2,
-                     label=f"what the step takes: {ceiling:.2f}")  # fmt: skip
+        axes.axhline(
+            ceiling, color=GREY, linewidth=1.2, label=f"what the step takes: {ceiling:.2f}"
+        )
     whole_axis(axes.xaxis, workers)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -495,8 +591,15 @@ def workers(scene):
         return None
     shown, ((axes,),) = figure(scene, "The whole flow by workers", 4.6)
     for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
-        line(axes, shown, own["arg_workers"], own["steps_per_s"], SERIES[number % len(SERIES)],
-             variant.replace("_", " "), "steps/s")  # fmt: skip
+        line(
+            axes,
+            shown,
+            own["arg_workers"],
+            own["steps_per_s"],
+            SERIES[number % len(SERIES)],
+            variant.replace("_", " "),
+            "steps/s",
+        )
     counts = numpy.array(sorted(set(rows["arg_workers"])))
     top = rows["steps_per_s"].max()
     ceiling = scene.ceiling() or (
@@ -507,8 +610,14 @@ def workers(scene):
         bound = counts * 1e3 / fewest
         inside = bound <= 1.25 * max(top, ceiling or 0)
         inside[: numpy.count_nonzero(inside) + 1] = True
-        axes.plot(counts[inside], bound[inside], color=BLACK, linestyle=(0, (6, 3)), linewidth=1,
-                  label=f"W / F: W workers make them, F = {fewest:.0f} ms each")  # fmt: skip
+        axes.plot(
+            counts[inside],
+            bound[inside],
+            color=BLACK,
+            linestyle=(0, (6, 3)),
+            linewidth=1,
+            label=f"W / F: W workers make them, F = {fewest:.0f} ms each",
+        )
     if ceiling:
         axes.axhline(ceiling, color=GREY, linewidth=1.4, label=f"ceiling: {ceiling:.2f} steps/s")
     whole_axis(axes.xaxis, counts)
@@ -521,7 +630,7 @@ def workers(scene):
 
 
 def shapes_of(scene):
-    """Rows of the BatchSize and ImageSize families of all runs of this machine, with their shape."""
+    """Rows of BatchSize and ImageSize of all runs of this machine, with their shape."""
     rows = scene.all
     rows = rows[rows["family"].isin(("BatchSize", "ImageSize"))]
     rows = rows[(rows["machine"] == scene.machine) & (rows["implementation"] == results.BENCH)]
@@ -545,29 +654,56 @@ def shapes(scene):
     rows = shapes_of(scene)
     if rows.empty or scene.setup != rows["setup"].iloc[0]:
         return None
-    rungs = [(variant, own) for variant, own in rows.groupby("variant", sort=False)
-             if own["batch"].nunique() > 1 and own["image"].nunique() > 1]  # fmt: skip
+    rungs = [
+        (variant, own)
+        for variant, own in rows.groupby("variant", sort=False)
+        if own["batch"].nunique() > 1 and own["image"].nunique() > 1
+    ]
     if not rungs:
         return None
     most = max(own["image"].nunique() for _, own in rungs)
-    shown, (panels,) = figure(scene, "Batch by image size: images/s, and how busy the device is",
-                              2.2 + 0.55 * most, len(rungs), sharey=True)  # fmt: skip
+    shown, (panels,) = figure(
+        scene,
+        "Batch by image size: images/s, and how busy the device is",
+        2.2 + 0.55 * most,
+        len(rungs),
+        sharey=True,
+    )
     for axes, (variant, own) in zip(panels, rungs, strict=True):
         across, up = sorted(set(own["batch"])), sorted(set(own["image"]))
         share = numpy.full((len(up), len(across)), math.nan)
         axes.set_facecolor("#F4F4F4")
-        axes.add_patch(pyplot.Rectangle((-0.5, -0.5), len(across), len(up), fill=False,
-                                        hatch="//", edgecolor="#D0D0D0", linewidth=0,
-                                        zorder=-1))  # fmt: skip
+        axes.add_patch(
+            pyplot.Rectangle(
+                (-0.5, -0.5),
+                len(across),
+                len(up),
+                fill=False,
+                hatch="//",
+                edgecolor="#D0D0D0",
+                linewidth=0,
+                zorder=-1,
+            )
+        )
         cells = own.groupby(["image", "batch"])[["steps_per_s", "compute_ms"]].median()
         for (image, batch), cell in cells.iterrows():
             y, x = up.index(image), across.index(batch)
             busy = min(1.0, cell["compute_ms"] * cell["steps_per_s"] / 1e3)
             share[y, x] = busy
-            text = axes.text(x, y, f"{batch * cell['steps_per_s']:.4g}", ha="center", va="center",
-                             fontsize=9, color="black" if busy > 0.55 else "white")  # fmt: skip
-            shown.tips.add(text, f"batch {batch:g}, image {image:g}: "
-                           f"{batch * cell['steps_per_s']:.4g} images/s, computes {busy:.0%}")
+            text = axes.text(
+                x,
+                y,
+                f"{batch * cell['steps_per_s']:.4g}",
+                ha="center",
+                va="center",
+                fontsize=9,
+                color="black" if busy > 0.55 else "white",
+            )
+            shown.tips.add(
+                text,
+                f"batch {batch:g}, image {image:g}: "
+                f"{batch * cell['steps_per_s']:.4g} images/s, computes {busy:.0%}",
+            )
         picture = axes.imshow(share, cmap="cividis", vmin=0, vmax=1, aspect="auto", origin="lower")
         axes.set_xticks(range(len(across)), [f"{value:g}" for value in across])
         axes.set_yticks(range(len(up)), [f"{value:g}" for value in up])
@@ -580,10 +716,13 @@ def shapes(scene):
     bar.ax.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     bar.set_label("share of a step that computes")
     bar.outline.set_visible(False)
-    if any(own.groupby(["image", "batch"]).ngroups < own["image"].nunique() * own["batch"].nunique()
-           for _, own in rungs):  # fmt: skip
-        below(shown, [(Patch(facecolor="#F4F4F4", hatch="//", edgecolor="#D0D0D0"),
-                       "not measured")])  # fmt: skip
+    if any(
+        own.groupby(["image", "batch"]).ngroups < own["image"].nunique() * own["batch"].nunique()
+        for _, own in rungs
+    ):
+        below(
+            shown, [(Patch(facecolor="#F4F4F4", hatch="//", edgecolor="#D0D0D0"), "not measured")]
+        )
     return shown
 
 
@@ -645,14 +784,29 @@ def timeline(trace):
             height = 0.8 / deepest
             y = -row + 0.4 - (depth + 1) * height
             left, right = max(begin, low), min(end, high)
-            (bar,) = axes.barh(y + height / 2, right - left, height * 0.96, left, color=color,
-                               hatch=hatch, edgecolor="#333333", linewidth=0.5)  # fmt: skip
+            (bar,) = axes.barh(
+                y + height / 2,
+                right - left,
+                height * 0.96,
+                left,
+                color=color,
+                hatch=hatch,
+                edgecolor="#333333",
+                linewidth=0.5,
+            )
             shown.tips.add(bar, f"{text}: {begin:.2f} to {end:.2f} ms, {end - begin:.2f} ms")
             words.setdefault(word, Patch(facecolor=color, hatch=hatch, edgecolor="#333333"))
             if (right - left) / pixel_ms > 7 * len(text) + 6:
                 dark = color in (BLUE, GREEN, RED)
-                axes.text((left + right) / 2, y + height / 2, text, ha="center", va="center",
-                          fontsize=8, color="white" if dark else "black")  # fmt: skip
+                axes.text(
+                    (left + right) / 2,
+                    y + height / 2,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if dark else "black",
+                )
         places.append(-row)
     axes.set_yticks(places, [lane for lane, _ in lanes])
     axes.set_xlim(low, high)
@@ -677,66 +831,6 @@ PLOTS = (
 
 # --- Files ----------------------------------------------------------------------------------------
 
-UNUSED_ID = re.compile(r' id="(?!tips-)[^"]*"')
-
-
-def svg_text(shown, name):
-    """The SVG as text: ids that no other picture has, marks with what to say of them."""
-    buffer = io.StringIO()
-    shown.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    used = set(re.findall(r"(?:url\(#|xlink:href=\"#)([^)\"]+)", text))
-    tips = shown.tips.texts
-
-    def identity(found):
-        key = found[1]
-        if key in tips:
-            return f' data-tips="{key}"'
-        return f' id="{name}-{key}"' if key in used else ""
-
-    text = re.sub(r' id="([^"]*)"', identity, text)
-    text = re.sub(r'(url\(#|xlink:href="#)', rf"\g<1>{name}-", text)
-    text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
-    return with_tips(text, tips)
-
-
-def escaped(text):
-    for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
-        text = text.replace(sign, name)
-    return text
-
-
-def with_tips(text, tips):
-    """Gives each mark its own words: the n-th `use` of a line, or the one path of a bar."""
-    parts = re.split(r'(<g data-tips="[^"]*">)', text)
-    for place in range(1, len(parts), 2):
-        words = iter(tips[re.search(r'"([^"]*)"', parts[place])[1]])
-        body = parts[place + 1]
-        element = "use" if "<use" in body[: group_end(body)] else "path|text"
-        end = group_end(body)
-
-        def mark(found, words=words):
-            word = next(words, None)
-            if word is None:
-                return found[0]
-            return f'<{found[1]} class="mark" data-tip="{escaped(word)}"'
-
-        parts[place] = "<g>"
-        parts[place + 1] = re.sub(rf"<({element})\b", mark, body[:end]) + body[end:]
-    return "".join(parts)
-
-
-def group_end(body):
-    """Where the group ends whose begin stands just before body."""
-    depth = 1
-    for found in re.finditer(r"<g\b|</g>", body):
-        depth += 1 if found[0] == "<g" else -1
-        if depth == 0:
-            return found.start()
-    return len(body)
-
 
 def slug(text):
     return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("²", "")).strip("-")
@@ -750,7 +844,7 @@ def published_file():
 
 
 def with_published(paths):
-    """Reads the files, and the published figures beside them. Returns (results, set-ups to show)."""
+    """Reads the files, and the published figures beside them: (results, set-ups to show)."""
     read = results.read(paths)
     shown = list(read.setups())
     if not any(run.implementation == results.PUBLISHED for run in read.runs):
@@ -764,12 +858,6 @@ def with_published(paths):
     return read, shown
 
 
-def draw(scene, name, function):
-    """The plot's figure, or None. The caller closes it."""
-    with pyplot.rc_context(STYLE):
-        return function(scene)
-
-
 def pictures(read, setups, table=None):
     """Yields (name, set-up, caption, figure) of all that can be drawn; closes each figure after."""
     table = results.medians(read.rows) if table is None else table
@@ -779,12 +867,12 @@ def pictures(read, setups, table=None):
         if scene.runs[0].implementation in (results.REFERENCE, results.PUBLISHED):
             continue
         for name, function, caption in PLOTS:
-            shown = draw(scene, name, function)
+            shown = function(scene)
             if shown is not None:
                 yield name, setup, caption, shown
                 pyplot.close(shown)
     for trace in read.traces:
-        shown = draw(trace, "timeline", timeline)
+        shown = timeline(trace)
         yield "timeline", trace.title, "A few steps from the middle of the trace.", shown
         pyplot.close(shown)
 
@@ -803,10 +891,14 @@ def main(arguments):
         ) from None
     for note in read.notes:
         print(f"plots: {note}", file=sys.stderr)
-    alone = sum(
-        read.setups()[setup][0].implementation not in (results.REFERENCE, results.PUBLISHED)
-        for setup in setups
-    ) <= 1 and len(read.traces) <= 1  # fmt: skip
+    alone = (
+        sum(
+            read.setups()[setup][0].implementation not in (results.REFERENCE, results.PUBLISHED)
+            for setup in setups
+        )
+        <= 1
+        and len(read.traces) <= 1
+    )
     taken = set()
     for name, setup, _, shown in pictures(read, setups):
         stem = name if alone else f"{name}-{slug(setup)}"
@@ -815,7 +907,7 @@ def main(arguments):
         taken.add(stem)
         path = os.path.join(options.output, stem)
         common.check_writable(path + ".svg")
-        common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg_text(shown, stem))
+        common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg.text_of(shown, stem))
         shown.savefig(path + ".png", dpi=DPI, metadata={"Software": None})
         print(f"{path}.svg, .png")
     if not taken:

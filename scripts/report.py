@@ -17,12 +17,14 @@ import common
 import counters
 import plots
 import results
+import svg
 import verdict
 
 TRACE_EVENTS = 20000  # more make the page slow; the middle is kept
 WORDS = {verdict.GOOD: "good", verdict.BAD: "problem", verdict.NOTE: "note"}
 # Of a row's columns, those that a table of its family shows beside the counters.
 SHOWN = ("limit", "clock")
+REMARKS = ("unsteady", "negative_control", "simulated")
 
 
 def text(value):
@@ -39,9 +41,15 @@ def number(value):
 
 def here(path):
     """The path as a reader may know it: nothing of the folders above."""
-    return os.path.relpath(path) if not os.path.relpath(path).startswith("..") else (
-        os.path.join(os.path.basename(os.path.dirname(os.path.abspath(path))),
-                     os.path.basename(path)))  # fmt: skip
+    return (
+        os.path.relpath(path)
+        if not os.path.relpath(path).startswith("..")
+        else (
+            os.path.join(
+                os.path.basename(os.path.dirname(os.path.abspath(path))), os.path.basename(path)
+            )
+        )
+    )
 
 
 def with_simulated(words):
@@ -52,7 +60,7 @@ def with_simulated(words):
 # --- Tables ---------------------------------------------------------------------------------------
 
 
-def table(key, caption, heads, rows, sortable=True, searched=False):
+def table(key, caption, heads, rows, sortable=True, searched=False, wraps=False):
     """heads are (name, explanation); a row is a list of texts and numbers."""
     parts = []
     if searched:
@@ -63,7 +71,7 @@ def table(key, caption, heads, rows, sortable=True, searched=False):
         )
     parts.append(
         f'<div class="wide" tabindex="0" role="region" aria-label="{text(caption)}">'
-        f'<table id="{key}"{" class=sortable" if sortable else ""}>'
+        f'<table id="{key}" class="{"sortable" * sortable} {"wraps" * wraps}">'
         f"<caption>{text(caption)}</caption><thead><tr>"
     )
     for name, explanation in heads:
@@ -78,8 +86,9 @@ def table(key, caption, heads, rows, sortable=True, searched=False):
                 parts.append(f'<th scope="row">{with_simulated(value)}</th>')
             elif isinstance(value, (int, float)):
                 shown = number(value)
-                parts.append(f'<td class="number" data-value="{value if shown else ""}">'
-                             f"{shown}</td>")  # fmt: skip
+                parts.append(
+                    f'<td class="number" data-value="{value if shown else ""}">{shown}</td>'
+                )
             else:
                 parts.append(f'<td class="text">{with_simulated(value)}</td>')
         parts.append("</tr>")
@@ -100,18 +109,23 @@ def side_by_side(read, setups, medians):
         return ""
     lines = [[row, *(float(wide.loc[row, setup]) for setup in columns)] for row in order]
     return section(
-        "side", "Side by side",
-        table("side-table", "Training steps a second, medians", [("row", "")] +
-              [(setup, "") for setup in columns], lines),
-    )  # fmt: skip
+        "side",
+        "Side by side",
+        table(
+            "side-table",
+            "Training steps a second, medians",
+            [("row", "")] + [(setup, "") for setup in columns],
+            lines,
+        ),
+    )
 
 
 def families(medians, setups):
     """One sortable table a family: medians, the repetitions behind them, and every counter."""
     found = medians[medians["setup"].isin(setups)]
-    several = found["setup"].nunique() > 1
     parts = []
     for number_of, (family, rows) in enumerate(found.groupby("family", sort=False)):
+        several = rows["setup"].nunique() > 1
         arguments = results.arguments_of(rows)
         shown = counters.in_order(results.counters_of(rows))
         texts = [name for name in SHOWN if (rows[name] != "").any()]
@@ -124,18 +138,18 @@ def families(medians, setups):
         heads += [("remarks", "from the row's label")]
         lines = []
         for _, row in rows.iterrows():
-            remarks = [word for word, is_so in (("unsteady", row["unsteady"]),
-                                                ("negative control", row["negative_control"]),
-                                                ("simulated", row["simulated"])) if is_so]  # fmt: skip
-            lines.append([
-                row["row"],
-                *([row["setup"]] if several else []),
-                *(float(row[name]) for name in arguments),
-                int(row["runs"]),
-                *(float(row[name]) for name in shown),
-                *(row[name] for name in texts),
-                ", ".join(remarks),
-            ])  # fmt: skip
+            remarks = [name.replace("_", " ") for name in REMARKS if row[name]]
+            lines.append(
+                [
+                    row["row"],
+                    *([row["setup"]] if several else []),
+                    *(float(row[name]) for name in arguments),
+                    int(row["runs"]),
+                    *(float(row[name]) for name in shown),
+                    *(row[name] for name in texts),
+                    ", ".join(remarks),
+                ]
+            )
         caption = f"{family}: {len(rows)} rows, medians of their repetitions"
         parts.append(f"<h3>{text(family)}</h3>")
         parts.append(table(f"family-{number_of}", caption, heads, lines, searched=len(lines) > 12))
@@ -154,8 +168,9 @@ def failures(read):
     if not lines:
         return section("failures", "Skipped and failed", "<p>No row was skipped, none failed.</p>")
     heads = [(name, "") for name in ("row", "what", "reason", "machine", "times")]
-    body = table("failures-table", f"{len(lines)} rows without figures", heads,
-                 [[*key, times] for key, times in lines.items()], searched=len(lines) > 12)  # fmt: skip
+    caption = f"{len(lines)} rows without figures"
+    cells = [[*key, times] for key, times in lines.items()]
+    body = table("failures-table", caption, heads, cells, searched=len(lines) > 12)
     return section("failures", "Skipped and failed", body)
 
 
@@ -181,8 +196,9 @@ def context(read):
     for runs in setups.values():
         files.append("; ".join(dict.fromkeys(here(run.file) for run in runs)))
     heads = [("what", ""), *((setup, "") for setup in setups)]
-    body = table("context-table", "The whole context of each set-up", heads, [files, *lines],
-                 sortable=False)  # fmt: skip
+    body = table(
+        "context-table", "The whole context of each set-up", heads, [files, *lines], sortable=False
+    )
     if read.notes:
         body += "<h3>Notes on the files</h3><ul>"
         body += "".join(f"<li>{text(note)}</li>" for note in read.notes) + "</ul>"
@@ -225,18 +241,25 @@ def rung_table(scene, place):
     ]
     lines = []
     for entry in entries:
-        lines.append([
-            entry.name,
-            entry.steps_per_s,
-            entry.of_ceiling,
-            1e3 / entry.model_ms,
-            entry.binds,
-            entry.waits,
-            entry.next_name or "none",
-            entry.next_steps_per_s,
-        ])  # fmt: skip
-    return table(f"rungs-{place}", "Rung by rung: what binds, and what the next one would give",
-                 heads, lines)  # fmt: skip
+        lines.append(
+            [
+                entry.name,
+                entry.steps_per_s,
+                entry.of_ceiling,
+                1e3 / entry.model_ms,
+                entry.binds,
+                entry.waits,
+                entry.next_name or "none",
+                entry.next_steps_per_s,
+            ]
+        )
+    return table(
+        f"rungs-{place}",
+        "Rung by rung: what binds, and what the next one would give",
+        heads,
+        lines,
+        wraps=True,
+    )
 
 
 # --- Pictures -------------------------------------------------------------------------------------
@@ -248,21 +271,26 @@ def pictures(read, setups, medians):
     for place, (name, _, caption, shown) in enumerate(plots.pictures(read, setups, medians)):
         if name == "timeline":
             continue
-        svg = plots.svg_text(shown, f"p{place}")
+        picture = svg.text_of(shown, f"p{place}")
         label = text(shown.description)
-        svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-        by_name.setdefault(name, []).append((shown.description, svg))
+        picture = picture.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+        by_name.setdefault(name, []).append(picture)
         captions[name] = caption
-    parts = []
-    for name, figures in by_name.items():
-        shown = "".join(
-            f"<figure>{svg}<figcaption>{text(captions[name])}</figcaption></figure>"
-            for _, svg in figures
+    rows = {
+        name: "".join(
+            f'<figure data-plot="{name}">{picture}<figcaption>{text(captions[name])}</figcaption>'
+            "</figure>"
+            for picture in figures
         )
-        parts.append(f'<div class="grid" data-plot="{name}">{shown}</div>')
-    body = "".join(parts) or "<p>No row has the counters of a plot.</p>"
-    hint = '<p class="soft">Point at a mark for its figures, or focus a plot and use the arrow keys.</p>'
-    return section("plots", "Plots", hint + body)
+        for name, figures in by_name.items()
+    }
+    # The same plot of several set-ups side by side; of one set-up, plot beside plot.
+    if all(len(figures) == 1 for figures in by_name.values()):
+        rows = {"all": "".join(rows.values())} if rows else {}
+    body = "".join(f'<div class="grid">{shown}</div>' for shown in rows.values())
+    body = body or "<p>No row has the counters of a plot.</p>"
+    hint = "Point at a mark for its figures, or focus a plot and use the arrow keys."
+    return section("plots", "Plots", f'<p class="soft">{hint}</p>{body}')
 
 
 def timeline_data(trace):
@@ -284,8 +312,9 @@ def timeline_data(trace):
             ink = "#fff" if color in (plots.BLUE, plots.GREEN, plots.RED) else "#000"
             look = {"color": color, "hatch": key, "ink": ink}
             index = kinds.setdefault(kind, (len(kinds), look))[0]
-            shown.append([round(begin, 4), round(end, 4), words.setdefault(word, len(words)),
-                          depth, index])  # fmt: skip
+            shown.append(
+                [round(begin, 4), round(end, 4), words.setdefault(word, len(words)), depth, index]
+            )
         lanes.append({"name": name, "depth": max(depths, default=0) + 1, "events": shown})
     return {
         "label": f"Timeline of {trace.title}: {len(lanes)} lanes",
@@ -306,9 +335,14 @@ def timelines(read):
             title += ", simulated"
         buttons = "".join(
             f'<button type="button" data-timeline="{key}" data-action="{action}">{word}</button>'
-            for action, word in (("in", "zoom in"), ("out", "zoom out"), ("left", "left"),
-                                 ("right", "right"), ("all", "whole"))
-        )  # fmt: skip
+            for action, word in (
+                ("in", "zoom in"),
+                ("out", "zoom out"),
+                ("left", "left"),
+                ("right", "right"),
+                ("all", "whole"),
+            )
+        )
         data = json.dumps(timeline_data(trace), allow_nan=False, separators=(",", ":"))
         parts.append(
             f"<h3>{with_simulated(title)}</h3>"
@@ -369,24 +403,26 @@ def page(read, setups):
     sections = [entry for entry in sections if entry[2]]
     links = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, _ in sections)
     machines = ", ".join(dict.fromkeys(scene.machine for scene in scenes)) or "result files"
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    policy = "default-src 'none'; img-src data:; "
+    policy += "style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="description" content="How fast data reaches the GPU: {text(machines)}">\n'
         f"<title>feedrate: {text(machines)}</title>\n"
-        f'<link rel="icon" href="data:,">\n<style>\n{beside("report.css")}</style>\n</head>\n<body>\n'
+        f'<link rel="icon" href="data:,">\n<style>\n{beside("report.css")}</style>\n'
+        "</head>\n<body>\n"
         '<a class="skip" href="#verdict">Skip to the verdict</a>\n'
         f"<header><h1>feedrate: how fast data reaches the GPU</h1>\n"
         f'<p class="soft">{with_simulated(summary(read, setups))}</p>\n'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n'
         f"<main>\n{''.join(body for *_, body in sections)}</main>\n"
-        '<footer><p>Made by feedrate\'s scripts/report.py from the files named under Context. '
+        "<footer><p>Made by feedrate's scripts/report.py from the files named under Context. "
         "GB is 1e9 bytes.</p></footer>\n"
         '<div id="tip" hidden></div><div id="spoken" class="skip" aria-live="polite"></div>\n'
         f"<script>\n{beside('report.js')}</script>\n</body>\n</html>\n"
-    )  # fmt: skip
+    )
 
 
 def main(arguments):
@@ -396,7 +432,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     common.check_writable(options.output)
     read, setups = plots.with_published(options.results)
-    if read.rows.empty and not read.traces:
+    if not read.rows["setup"].isin(setups).any() and not read.traces:
         raise common.UsageError("the files have no rows: nothing to report")
     for note in read.notes:
         print(f"report: {note}", file=sys.stderr)

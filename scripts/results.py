@@ -127,11 +127,10 @@ def counters_of(rows):
     """The columns that are counters and hold something."""
     return [
         name
-        for name in rows.columns
+        for name in rows.columns[rows.notna().any()]
         if name not in PLACE_COLUMNS
         and name not in TEXT_COLUMNS
         and not name.startswith(("arg_", "spec_"))
-        and rows[name].notna().any()
     ]
 
 
@@ -337,8 +336,11 @@ def parse_result(path, result):
             isinstance(entry.get(key), str) and entry[key] for key in ("name", "reason")
         ):
             fail(path, f"skipped[{number}] needs a name and a reason, both texts")
-        lines.append(parse_row(path, {"name": entry["name"], "skipped": True,
-                                      "skip_message": entry["reason"]}))  # fmt: skip
+        lines.append(
+            parse_row(
+                path, {"name": entry["name"], "skipped": True, "skip_message": entry["reason"]}
+            )
+        )
     return context, specs, lines
 
 

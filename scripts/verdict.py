@@ -48,7 +48,7 @@ STAGES = {
     "series": "the series of copy and step on one stream (H + C)",
     "order": "the series of step, copy and release in the loop (C + Hp + U)",
 }
-NEAR, DISAGREE, STARVED, TOO_MUCH = 0.97, 0.10, 0.9, 1.03
+NEAR, DISAGREE, STARVED, TOO_MUCH, TIED = 0.97, 0.10, 0.9, 1.03, 0.01
 
 
 @dataclasses.dataclass
@@ -215,9 +215,11 @@ def next_remedy(scene, rung, entry):
         taken = {}
         for cost, name in prediction.borrowed:
             taken.setdefault(name, []).append({"PU": "P + U"}.get(cost, cost))
-        words += " Taken from other rows: " + "; ".join(
-            f"{', '.join(costs)} from {name}" for name, costs in taken.items()
-        ) + "."  # fmt: skip
+        words += (
+            " Taken from other rows: "
+            + "; ".join(f"{', '.join(costs)} from {name}" for name, costs in taken.items())
+            + "."
+        )
     if math.isfinite(entry.next_measured):
         word = "Simulated" if scene.simulated else "Measured"
         words += f" {word}: {entry.next_measured:.2f} steps/s"
@@ -252,37 +254,51 @@ GOOD, BAD, NOTE = "good", "bad", "note"
 def headline(scene, entries):
     if not entries:
         return
-    best = max(entries, key=lambda entry: entry.steps_per_s)
-    first = entries[0]
+    most = max(entry.steps_per_s for entry in entries)
+    tied = [entry for entry in entries if entry.steps_per_s >= (1 - TIED) * most]
+    best, first = tied[0], entries[0]
     ceiling = scene.ceiling()
     word = " (simulated)" if scene.simulated else ""
     text = f"The best row is {best.name}: {best.steps_per_s:.2f} steps/s{word}"
     if first.name != best.name:
         gain = best.steps_per_s / first.steps_per_s
         text += f", {gain:.2f} times {first.name} ({first.steps_per_s:.2f})"
+    others = [entry.name for entry in tied[1:]]
+    alike = f" Within {TIED:.0%} of it: {', '.join(others)}." if others else ""
     if not ceiling:
-        yield NOTE, text + (
-            f". What binds: {best.binds}. The ceiling is not in the file: run the rows Compute/ as "
-            "well to know how far away it is."
+        yield (
+            NOTE,
+            text
+            + (
+                f". What binds: {best.binds}.{alike} The ceiling is not in the file: run the rows "
+                "Compute/ as well to know how far away it is."
+            ),
         )
         return
     text += f", and {best.of_ceiling:.1%} of the ceiling, {ceiling:.2f} ({CEILING})"
     if best.of_ceiling >= NEAR:
-        yield GOOD, text + (
-            ". The device is full: no remedy of the feed brings more, only a shorter step does."
+        yield (
+            GOOD,
+            (
+                f"{text}. The device is full: no remedy of the feed brings more, only a shorter "
+                f"step does.{alike}"
+            ),
         )
     else:
-        yield NOTE, f"{text}. What binds: {best.binds}. A step waits {best.waits}."
+        yield NOTE, f"{text}. What binds: {best.binds}. A step waits {best.waits}.{alike}"
 
 
 def next_step(scene, entries):
-    """What to do from where most people stand: the first row that is not yet near the ceiling."""
+    """What each row that is not near the ceiling would gain by the next remedy."""
     for entry in entries:
         starved = not entry.of_ceiling >= NEAR
         if entry.next_text and starved:
-            yield NOTE, (
-                f"From {entry.name} ({entry.steps_per_s:.2f} steps/s; a step waits {entry.waits}) "
-                f"the next remedy is {entry.next_text}"
+            yield (
+                NOTE,
+                (
+                    f"From {entry.name} ({entry.steps_per_s:.2f} steps/s; a step waits "
+                    f"{entry.waits}) the next remedy is {entry.next_text}"
+                ),
             )
 
 
@@ -292,10 +308,13 @@ def disagreements(scene, entries):
             continue
         time_ms = 1e3 / entry.steps_per_s
         if abs(time_ms - entry.model_ms) > DISAGREE * time_ms:
-            yield BAD, (
-                f"Model and measurement disagree on {entry.name}: its own costs give "
-                f"{ms(entry.model_ms)} a step, it took {ms(time_ms)}. Some cost is not what it "
-                "seems, or the stages get into each other's way."
+            yield (
+                BAD,
+                (
+                    f"Model and measurement disagree on {entry.name}: its own costs give "
+                    f"{ms(entry.model_ms)} a step, it took {ms(time_ms)}. Some cost is not what it "
+                    "seems, or the stages get into each other's way."
+                ),
             )
 
 
@@ -304,8 +323,9 @@ def impossible(scene):
     for counter, what in (("of_link", "its link"), ("of_limit", "its tightest bound")):
         rows = scene.table[scene.table[counter] > TOO_MUCH] if counter in scene.table else ()
         if len(rows):
-            names = ", ".join(f"{r} ({v:.2f})" for r, v in zip(rows["row"], rows[counter],
-                                                               strict=True))  # fmt: skip
+            names = ", ".join(
+                f"{r} ({v:.2f})" for r, v in zip(rows["row"], rows[counter], strict=True)
+            )
             yield BAD, f"More than {what} allows, so the rate or the limit is wrong: {names}."
     ceiling = scene.ceiling()
     rows = scene.family("Pipeline", "steps_per_s")
@@ -336,9 +356,12 @@ def integrity(scene):
 def steadiness(scene):
     rows = scene.table[scene.table["unsteady"].astype(bool)]["row"]
     if len(rows):
-        yield NOTE, (
-            f"Unsteady, the halves of the window differ: {', '.join(rows)}. Repeat them before you "
-            "believe them."
+        yield (
+            NOTE,
+            (
+                f"Unsteady, the halves of the window differ: {', '.join(rows)}. Repeat them before "
+                "you believe them."
+            ),
         )
 
 
@@ -347,9 +370,7 @@ def transfers(scene):
     if rows.empty:
         return
     memory = rows["variant"].str.split("/").str[0]
-    best = {
-        name: own.loc[own["GBps"].idxmax()] for name, own in rows.groupby(memory, sort=False)
-    }
+    best = {name: own.loc[own["GBps"].idxmax()] for name, own in rows.groupby(memory, sort=False)}
     if "pinned" in best:
         pinned = best["pinned"]
         text = f"The link takes {pinned['GBps']:.1f} GB/s from pinned memory"
@@ -364,10 +385,13 @@ def transfers(scene):
     waits = scene.family("Copy", "waits_for_stream")
     found = waits[waits["variant"] == "pageable/async/busy"]
     if len(found):
-        yield NOTE, (
-            "An asynchronous copy from pageable memory waits for earlier work on its stream."
-            if found["waits_for_stream"].median() > 0.5
-            else "An asynchronous copy from pageable memory does not wait for earlier work."
+        yield (
+            NOTE,
+            (
+                "An asynchronous copy from pageable memory waits for earlier work on its stream."
+                if found["waits_for_stream"].median() > 0.5
+                else "An asynchronous copy from pageable memory does not wait for earlier work."
+            ),
         )
 
 
@@ -377,9 +401,12 @@ def overlapping(scene):
     if "arg_chunks" in rows:
         rows = rows[rows["arg_chunks"].isna()]
     if len(rows):
-        yield NOTE, (
-            f"With two streams a copy that is no longer than compute hides under it to "
-            f"{rows['efficiency'].min():.0%} or more."
+        yield (
+            NOTE,
+            (
+                f"With two streams a copy that is no longer than compute hides under it to "
+                f"{rows['efficiency'].min():.0%} or more."
+            ),
         )
 
 
@@ -392,9 +419,12 @@ def loading(scene):
         enough = own[own["batches_per_s"] >= ceiling].sort_values("arg_workers")
         name = variant.replace("_", " ")
         if len(enough):
-            yield NOTE, (
-                f"The loader {name} feeds the ceiling of {ceiling:.1f} batches/s from "
-                f"{enough['arg_workers'].iloc[0]:.0f} workers on."
+            yield (
+                NOTE,
+                (
+                    f"The loader {name} feeds the ceiling of {ceiling:.1f} batches/s from "
+                    f"{enough['arg_workers'].iloc[0]:.0f} workers on."
+                ),
             )
         else:
             most = own["batches_per_s"].max()

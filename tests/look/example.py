@@ -116,8 +116,12 @@ def pipeline_rows():
     yield "Compute/bf16", 26.0, {**bf16, "step_ms": 26.0}, "limit: compute"
 
 
-MEMORY = {"pageable": (9.0, 12.0), "pinned": (55.3, 3.0), "registered": (54.9, 3.3),
-          "write_combined": (55.4, 3.0)}  # fmt: skip
+MEMORY = {
+    "pageable": (9.0, 12.0),
+    "pinned": (55.3, 3.0),
+    "registered": (54.9, 3.3),
+    "write_combined": (55.4, 3.0),
+}
 
 
 def transfer_rows():
@@ -128,11 +132,20 @@ def transfer_rows():
                 for size in SIZES:
                     us = latency_us + extra + size / rate / 1e3
                     GBps = size / us / 1e3
-                    counters = {"GBps": GBps, "copy_us": us, "min_us": us * 0.98, "spread": 0.01,
-                                "of_link": GBps / LINK_GBPS, "of_pinned": GBps / 55.4}  # fmt: skip
+                    counters = {
+                        "GBps": GBps,
+                        "copy_us": us,
+                        "min_us": us * 0.98,
+                        "spread": 0.01,
+                        "of_link": GBps / LINK_GBPS,
+                        "of_pinned": GBps / 55.4,
+                    }
                     clock = "wall" if memory == "pageable" else "events"
-                    yield f"{direction}/{memory}/{mode}/bytes:{size}", us / 1e3, counters, (
-                        f"clock: {clock}"
+                    yield (
+                        f"{direction}/{memory}/{mode}/bytes:{size}",
+                        us / 1e3,
+                        counters,
+                        (f"clock: {clock}"),
                     )
     for way, share in (("h2d_while_d2h", 0.94), ("d2h_while_h2d", 0.93), ("both_at_once", 1.6)):
         counters = {"GBps": 55.3 * share, "other_GBps": 50.0, "of_alone": share, "spread": 0.01}
@@ -144,8 +157,12 @@ def transfer_rows():
                     done = latency_us + size / rate / 1e3 + (20e3 if stream == "busy" else 0)
                     waits = memory == "pageable" or mode == "blocking"
                     back = done if waits else 2.5
-                    counters = {"return_us": back, "done_us": done, "busy_ms": 20.0,
-                                "waits_for_stream": float(stream == "busy" and waits)}  # fmt: skip
+                    counters = {
+                        "return_us": back,
+                        "done_us": done,
+                        "busy_ms": 20.0,
+                        "waits_for_stream": float(stream == "busy" and waits),
+                    }
                     yield f"Copy/{memory}/{mode}/{stream}/bytes:{size}", done / 1e3, counters, ""
 
 
@@ -159,39 +176,71 @@ def overlap_rows():
                 if work == "step" and efficiency:
                     efficiency -= 0.02 * math.log10(ratio * 10 + 1)
                 step_ms = worst - efficiency * (worst - best)
-                counters = {"efficiency": efficiency, "step_ms": step_ms, "copy_ms": copy,
-                            "compute_ms": C, "ratio_measured": ratio, "spread": 0.01}  # fmt: skip
+                counters = {
+                    "efficiency": efficiency,
+                    "step_ms": step_ms,
+                    "copy_ms": copy,
+                    "compute_ms": C,
+                    "ratio_measured": ratio,
+                    "spread": 0.01,
+                }
                 yield f"Overlap/{work}/{streams}/ratio:{ratio}", step_ms, counters, ""
     for chunks in (4, 16, 64):
-        counters = {"efficiency": 0.97 - chunks / 1000, "step_ms": C * 1.05, "copy_ms": C,
-                    "compute_ms": C, "ratio_measured": 1.0, "spread": 0.01}  # fmt: skip
+        counters = {
+            "efficiency": 0.97 - chunks / 1000,
+            "step_ms": C * 1.05,
+            "copy_ms": C,
+            "compute_ms": C,
+            "ratio_measured": 1.0,
+            "spread": 0.01,
+        }
         yield f"Overlap/spin/two_streams/ratio:1/chunks:{chunks}", C * 1.05, counters, ""
 
 
 def staging_rows():
     for kind, fill, release, faults in (("fresh", 126.0, 10.0, 49152.0), ("ring", 38.0, 0.0, 0.0)):
-        counters = {"fill_ms": fill, "release_ms": release, "GBps": BATCH_BYTES / fill / 1e6,
-                    "faults": faults}  # fmt: skip
+        counters = {
+            "fill_ms": fill,
+            "release_ms": release,
+            "GBps": BATCH_BYTES / fill / 1e6,
+            "faults": faults,
+        }
         yield f"Staging/fill/{kind}", fill, counters, ""
-    for how, page, lock in (("alloc", 0, 370.0), ("register", 4096, 250.0),
-                            ("register", 2097152, 90.0)):  # fmt: skip
+    for how, page, lock in (
+        ("alloc", 0, 370.0),
+        ("register", 4096, 250.0),
+        ("register", 2097152, 90.0),
+    ):
         name = f"Staging/lock/{how}" + (f"/page_bytes:{page}" if page else "")
-        counters = {"lock_ms_per_GiB": lock, "unlock_ms_per_GiB": lock / 5,
-                    "touch_ms_per_GiB": 580.0, "huge_share": float(page > 4096),
-                    "reuses_to_pay": 4.0}  # fmt: skip
+        counters = {
+            "lock_ms_per_GiB": lock,
+            "unlock_ms_per_GiB": lock / 5,
+            "touch_ms_per_GiB": 580.0,
+            "huge_share": float(page > 4096),
+            "reuses_to_pay": 4.0,
+        }
         yield name, lock, counters, ""
 
 
 def loader_rows():
-    for variant, first, most in (("in_cache", 5.0, 66.0), ("ring", 4.8, 55.0),
-                                 ("pinned_slots", 4.9, 58.0), ("processes", 3.3, 31.0),
-                                 ("libtorch", 3.1, 24.0)):  # fmt: skip
+    for variant, first, most in (
+        ("in_cache", 5.0, 66.0),
+        ("ring", 4.8, 55.0),
+        ("pinned_slots", 4.9, 58.0),
+        ("processes", 3.3, 31.0),
+        ("libtorch", 3.1, 24.0),
+    ):
         for workers in (1, 2, 4, 8, 16, 32):
             cores = min(workers, 16)
             rate = first * cores / (1 + (cores - 1) * (first * 16 / most - 1) / 15)
-            counters = {"batches_per_s": rate, "first_batch_ms": 1e3 / first,
-                        "cpu_s_per_batch": workers / rate, "faults_per_batch": 49152.0,
-                        "scaling": rate / first / workers, "of_in_cache": min(1.0, first / 5.0)}
+            counters = {
+                "batches_per_s": rate,
+                "first_batch_ms": 1e3 / first,
+                "cpu_s_per_batch": workers / rate,
+                "faults_per_batch": 49152.0,
+                "scaling": rate / first / workers,
+                "of_in_cache": min(1.0, first / 5.0),
+            }
             yield f"Loader/{variant}/workers:{workers}", 1e3 / rate, counters, ""
 
 
@@ -199,11 +248,22 @@ def sweep_rows():
     for rung, serial in (("workers", HP + U), ("pinned", H), ("direct", 0.0)):
         for workers in (1, 2, 4, 8, 16):
             step_ms = max(F / workers, C + serial)
-            counters = loop_counters(step_ms, C, serial, max(0.0, step_ms - C - serial), 0.0,
-                                     make_ms=F, pin_ms=0.0, copy_ms=H, host_ms=L)
+            counters = loop_counters(
+                step_ms,
+                C,
+                serial,
+                max(0.0, step_ms - C - serial),
+                0.0,
+                make_ms=F,
+                pin_ms=0.0,
+                copy_ms=H,
+                host_ms=L,
+            )
             yield f"Workers/{rung}/workers:{workers}", step_ms, counters, ""
-    for family, argument, values in (("BatchSize", "batch", (8, 16, 32, 64, 128)),
-                                     ("ImageSize", "image", (128, 256, 512, 1024))):  # fmt: skip
+    for family, argument, values in (
+        ("BatchSize", "batch", (8, 16, 32, 64, 128)),
+        ("ImageSize", "image", (128, 256, 512, 1024)),
+    ):
         for value in values:
             scale = value / 64 if argument == "batch" else (value / 512) ** 2
             compute = C * scale + 3
@@ -222,8 +282,15 @@ def guard_rows():
             yield f"Guard/{schedule}/{guard}", C, counters, label
 
 
-FAMILIES = (pipeline_rows, transfer_rows, overlap_rows, staging_rows, loader_rows, sweep_rows,
-            guard_rows)  # fmt: skip
+FAMILIES = (
+    pipeline_rows,
+    transfer_rows,
+    overlap_rows,
+    staging_rows,
+    loader_rows,
+    sweep_rows,
+    guard_rows,
+)
 
 
 def result(simulated=False, repetitions=1, slower=1.0, seed=1, families=FAMILIES, **context_words):
@@ -277,13 +344,24 @@ def trace(simulated=True, steps=20):
     process = "Pipeline/streams" + (" (simulated)" if simulated else "")
     events = [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": process}}]
     for tid, name in enumerate(names):
-        for key, value in (("thread_name", {"name": name}), ("thread_sort_index",
-                                                             {"sort_index": tid})):  # fmt: skip
+        for key, value in (
+            ("thread_name", {"name": name}),
+            ("thread_sort_index", {"sort_index": tid}),
+        ):
             events.append({"ph": "M", "name": key, "pid": 1, "tid": tid, "args": value})
 
     def add(tid, name, begin_ms, length_ms, step):
-        events.append({"ph": "X", "name": name, "pid": 1, "tid": tid, "ts": begin_ms * 1e3,
-                       "dur": length_ms * 1e3, "args": {"step": step}})  # fmt: skip
+        events.append(
+            {
+                "ph": "X",
+                "name": name,
+                "pid": 1,
+                "tid": tid,
+                "ts": begin_ms * 1e3,
+                "dur": length_ms * 1e3,
+                "args": {"step": step},
+            }
+        )
 
     for step in range(steps):
         turn = step * C
