@@ -3,16 +3,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cctype>
 #include <feedrate_revision.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <thread>
-#include <vector>
 
+#include "randn_rate.hpp"
 #include "text.hpp"
 
 namespace feedrate {
@@ -85,46 +83,6 @@ std::string command_line(int argc, const char* const* argv) {
     text += (i == 0 ? "" : " ") + (plain ? arg : "'" + arg + "'");
   }
   return text;
-}
-
-// Samples that `threads` threads make together, GB (1e9 bytes) a second.
-double randn_GBps(const DatasetTable& datasets, int threads) {
-  constexpr BatchShape kInCache{.batch = 1, .image = 64};
-  constexpr TimeNs kDuration = 50'000'000;
-  std::atomic<int> ready = 0;
-  std::atomic<bool> go = false;
-  std::vector<double> GBps(static_cast<std::size_t>(threads));
-  std::vector<std::thread> pool;
-  for (double& rate : GBps) {
-    pool.emplace_back([&] {
-      const auto dataset = make_dataset(datasets, "randn", kInCache, DatasetPlace::kWorker);
-      std::vector<std::uint64_t> words(kInCache.image_bytes() / sizeof(std::uint64_t));
-      const auto image = std::as_writable_bytes(std::span(words));
-      dataset->fill(0, image);
-      ++ready;
-      while (!go) {
-        std::this_thread::yield();
-      }
-      const TimeNs begin = monotonic_now();
-      TimeNs end = begin;
-      std::int64_t made = 0;
-      for (; end < begin + kDuration; end = monotonic_now()) {
-        dataset->fill(++made, image);
-      }
-      rate =
-          static_cast<double>(made) * static_cast<double>(image.size()) / to_s(end - begin) * 1e-9;
-    });
-  }
-  while (ready < threads) {
-    std::this_thread::yield();
-  }
-  go = true;
-  double sum = 0;
-  for (std::size_t i = 0; i < pool.size(); ++i) {
-    pool[i].join();
-    sum += GBps[i];
-  }
-  return sum;
 }
 
 }  // namespace

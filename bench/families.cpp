@@ -26,6 +26,17 @@ const std::vector<Column> kTransferColumns{
     {"us/copy", "copy_us", 12, 2}, {"least us", "min_us", 12, 2},     {"GB/s", "GBps", 9, 2},
     {"of link", "of_link", 9, 3},  {"of pinned", "of_pinned", 10, 3}, {"spread", "spread", 9, 4},
 };
+const std::vector<Column> kLoaderColumns{
+    {"ms/batch", "", 10, 3},
+    {"batches/s", "batches_per_s", 10, 2},
+    {"GB/s", "GBps", 8, 2},
+    {"first ms", "first_batch_ms", 9, 1},
+    {"CPU s", "cpu_s_per_batch", 8, 4},
+    {"faults", "faults_per_batch", 8, 0},
+    {"scaling", "scaling", 8, 3},
+    {"of cache", "of_in_cache", 9, 3},
+    {"spread", "spread", 7, 3},
+};
 
 }  // namespace
 
@@ -41,6 +52,7 @@ const std::vector<Family>& families() {
       {"Factorial", "memory, copy, schedule and synchronisation in all combinations",
        factorial_rows, kLoopColumns},
       {"Guard", "what keeps a batch whole while it is used", guard_rows, with_peak(kLoopColumns)},
+      {"Loader", "each loader alone, by its number of workers", loader_rows, kLoaderColumns},
       {"Staging",
        "host memory: fresh against reused, pin thread against direct, page-locking",
        staging_rows,

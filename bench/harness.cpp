@@ -6,6 +6,7 @@
 
 #include "context.hpp"
 #include "feedrate/error.hpp"
+#include "loader_libtorch.hpp"
 
 namespace feedrate {
 namespace {
@@ -25,7 +26,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-Session::Session(const Parts& parts) : parts_(parts), info_(parts.device.info()) {}
+Session::Session(const Parts& parts)
+    : parts_(parts), info_(parts.device.info()), loaders_(torch_loaders()) {}
 
 Spec Session::resolved(Spec spec) const {
   if (spec.workers == kAllCores && spec.loader != LoaderKind::kInline) {
@@ -76,11 +78,13 @@ Step& Session::step(const Spec& spec) {
   return *step;
 }
 
-std::unique_ptr<Source> Session::source(const Spec& spec) const {
+std::unique_ptr<Source> Session::source(const Spec& spec,
+                                        std::span<const LoaderEntry> loaders) const {
   return make_source(spec, {.device = parts_.device,
                             .datasets = parts_.datasets,
                             .processes = &parts_.processes,
-                            .stop = &parts_.stop});
+                            .stop = &parts_.stop,
+                            .loaders = loaders});
 }
 
 RunParts Session::run_parts(Source* source, Step& step) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -76,7 +77,6 @@ class Session {
   // The spec's step, warm for its shape, with the initial weights. Throws Interrupted.
   Step& step(const Spec& spec);
 
-  std::unique_ptr<Source> source(const Spec& spec) const;
   // What the rows of a family share and is dear to make, of a type of the family's own: made when
   // first asked for, dropped when a row of another family begins.
   template <typename Kept>
@@ -87,6 +87,9 @@ class Session {
     return *static_cast<Kept*>(kept_.get());
   }
 
+  std::unique_ptr<Source> source(const Spec& spec) const { return source(spec, loaders_); }
+  // With another table of what is not in the core.
+  std::unique_ptr<Source> source(const Spec& spec, std::span<const LoaderEntry> loaders) const;
   // For the run that begins now. `source` may be null (run_resident).
   RunParts run_parts(Source* source, Step& step);
 
@@ -105,6 +108,7 @@ class Session {
 
   Parts parts_;
   DeviceInfo info_;
+  const std::vector<LoaderEntry> loaders_;
   std::map<StepKind, std::unique_ptr<Step>> steps_;
   std::set<std::tuple<StepKind, int, int, Pixel>> warm_;  // step, batch, image
   std::map<std::string, std::string> failed_;             // row, message

@@ -101,6 +101,8 @@ std::vector<BenchRow> duplex_rows(const RowContext& context);
 std::vector<BenchRow> copy_rows(const RowContext& context);
 // One stream against two.
 std::vector<BenchRow> overlap_rows(const RowContext& context);
+// Each loader alone, by its number of workers.
+std::vector<BenchRow> loader_rows(const RowContext& context);
 // The step alone: the ceiling.
 std::vector<BenchRow> compute_rows(const RowContext& context);
 

@@ -35,6 +35,7 @@ gtest_discover_tests(core_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 120)
 if(FEEDRATE_TORCH)
   add_executable(torch_tests
     tests/dataset_randn_test.cpp
+    tests/loader_libtorch_test.cpp
     tests/resnet18_test.cpp
     tests/step_test.cpp
     tests/device_torch_test.cpp
@@ -45,7 +46,10 @@ if(FEEDRATE_TORCH)
   target_link_libraries(torch_tests PRIVATE feedrate_torch benchmark::benchmark
                                             GTest::gtest_main GTest::gmock
                                             nlohmann_json::nlohmann_json feedrate_warnings)
-  target_compile_definitions(torch_tests PRIVATE FEEDRATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(torch_tests PRIVATE
+    FEEDRATE_TEST_WORKER="$<TARGET_FILE:test_worker>"
+    FEEDRATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_dependencies(torch_tests test_worker)
   gtest_discover_tests(torch_tests DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
 endif()
 

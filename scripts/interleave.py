@@ -19,11 +19,12 @@ import time
 
 import common
 from check_result import check_result, is_row
-from reference import ROWS, add_workload_flags, check_device_name
+from reference import LOADER, ROWS, add_workload_flags, check_device_name, row_name
 
 BENCH, REFERENCE = "bench", "reference"
 PROGRAMS = (BENCH, REFERENCE)
 COUNTER = "steps_per_s"
+LOADER_COUNTER = "batches_per_s"
 # One run of a program. The slowest rung of a round takes well under a minute.
 TIMEOUT_S = 300
 
@@ -37,7 +38,9 @@ def command_of(program, rungs, steps, options, output):
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reference.py")
         chosen = [f"--rung={rung}" for rung in rungs]
         return [options.python, script, *chosen, *workload, f"--output={output}"]
-    rows = "|".join(ROWS[rung] for rung in rungs)
+    if LOADER in rungs:
+        workload += [f"--sweep_workers={options.workers}:{options.workers}"]
+    rows = "|".join(row_of(program, rung, options) for rung in rungs)
     return [
         options.bench,
         f"--benchmark_filter=^({rows})$",
@@ -45,6 +48,16 @@ def command_of(program, rungs, steps, options, output):
         f"--benchmark_out={output}",
         "--benchmark_out_format=json",
     ]
+
+
+def row_of(program, rung, options):
+    if rung == LOADER and program == BENCH:
+        return f"Loader/{options.loader_row}/workers:{options.workers}"
+    return row_name(rung, options)
+
+
+def counter_of(rung):
+    return LOADER_COUNTER if rung == LOADER else COUNTER
 
 
 def run(command, timeout_s):
@@ -88,7 +101,7 @@ def run_program(program, rungs, steps, options):
             return None, [f"{program} gave no result: {failure or error}"]
         except (KeyError, TypeError):
             return None, [f"{program} gave no result: its result file has no rows"]
-    problems = list(check_result(result, [ROWS[rung] for rung in rungs]))
+    problems = list(check_result(result, [row_of(program, rung, options) for rung in rungs]))
     problems += [
         f"{row['name']}: {row.get('error_message')}" for row in rows if row.get("error_occurred")
     ]
@@ -122,17 +135,21 @@ def run_round(number, options):
     return {"round": number + 1, "order": list(order), "runs": runs}, problems
 
 
-def rates_of(rounds, program, rung):
-    """steps/s of each run of a rung. A file's other faults are reported, but cost no figure."""
+def rates_of(rounds, program, rung, options):
+    """The rate of each run of a rung: steps/s, of a loader alone batches/s.
+
+    A file's other faults are reported, but cost no figure.
+    """
     entries = [entry for single in rounds for entry in single["runs"]]
     rows = [
         row
         for entry in entries
         if entry["program"] == program
         for row in rows_of(entry["result"])
-        if is_row(row["name"], ROWS[rung])
+        if is_row(row["name"], row_of(program, rung, options))
     ]
-    return [row[COUNTER] for row in rows if row.get(COUNTER, 0) > 0]
+    counter = counter_of(rung)
+    return [row[counter] for row in rows if row.get(counter, 0) > 0]
 
 
 def rows_of(result):
@@ -168,7 +185,7 @@ def compare(rung, bench, reference):
 
 def summarize(rounds, options):
     return [
-        compare(rung, rates_of(rounds, BENCH, rung), rates_of(rounds, REFERENCE, rung))
+        compare(rung, *(rates_of(rounds, program, rung, options) for program in PROGRAMS))
         for rung in options.rung
     ]
 
@@ -209,6 +226,12 @@ def parse(arguments):
         "--rung", action="append", choices=tuple(ROWS), help="repeatable (default: the five)"
     )
     add_workload_flags(parser)
+    parser.add_argument(
+        "--loader-row",
+        default="processes_fresh",
+        metavar="VARIANT",
+        help="which of bench's Loader rows rung loader is compared with (default processes_fresh)",
+    )
     parser.add_argument(
         "--steps-of",
         action="append",

@@ -31,7 +31,9 @@ ROWS = {  # what --rung takes, and the row it makes; the order is that of the ex
     "streams": "Pipeline/streams",
     "prefetch": "Pipeline/prefetch",
     "compute": "Compute/resnet18",
+    "loader": "Loader/python",  # only when asked for; its workers are part of its name
 }
+LOADER = "loader"
 WINDOWS = ("steady", "published")
 GUARDS = ("none", "record")
 COLOURS = {"batch": "blue", "get batch": "red", "copy batch": "yellow", "compute": "green"}
@@ -366,6 +368,30 @@ def run_rung(rung, options):
     return window.results()
 
 
+def run_loader(options):
+    """The DataLoader alone, each batch dropped at once. Times in ms: window, CPU time, first batch.
+
+    As bench's Loader rows: before the window, the head start of the queue and one more round of
+    the workers. The start of the worker processes is in the first batch's time.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    prefetch = 2  # PyTorch's default, batches a worker
+    warmup = options.workers * prefetch + options.workers
+    started = time.perf_counter()
+    batches = iter(make_loader(options, options.workers, pinned=False))
+    first_batch_ms = 0.0
+    for number in range(1, warmup + options.steps + 1):
+        next(batches)
+        now = time.perf_counter()
+        if number == 1:
+            first_batch_ms = (now - started) * 1e3
+        if number == warmup:
+            window, cpu = now, time.process_time()
+    return (now - window) * 1e3, (time.process_time() - cpu) * 1e3, first_batch_ms
+
+
 # Report
 
 
@@ -383,12 +409,17 @@ def batch_bytes(options):
     return floats * 4 + options.batch * 8
 
 
+def row_name(rung, options):
+    return f"{ROWS[rung]}/workers:{options.workers}" if rung == LOADER else ROWS[rung]
+
+
 def blank_row(rung, index, repetition, options):
+    name = row_name(rung, options)
     return {
-        "name": ROWS[rung],
+        "name": name,
         "family_index": index,
         "per_family_instance_index": 0,
-        "run_name": ROWS[rung],
+        "run_name": name,
         "run_type": "iteration",
         "repetitions": options.repetitions,
         "repetition_index": repetition,
@@ -414,6 +445,29 @@ def timed_row(row, results, options):
         row["step_p50_ms"] = quantile(steps_ms, 0.50)
         row["step_p95_ms"] = quantile(steps_ms, 0.95)
     return row
+
+
+def loader_row(row, results, options):
+    window_ms, cpu_ms, first_batch_ms = results
+    batches_per_s = options.steps * 1e3 / window_ms
+    row.update(
+        iterations=options.steps,
+        real_time=window_ms / options.steps,
+        cpu_time=cpu_ms / options.steps,
+        time_unit="ms",
+        items_per_second=batches_per_s * options.batch,
+        batches_per_s=batches_per_s,
+        images_per_s=batches_per_s * options.batch,
+        GBps=batches_per_s * batch_bytes(options) * 1e-9,
+        first_batch_ms=first_batch_ms,
+    )
+    return row
+
+
+def measured_row(rung, row, options):
+    if rung == LOADER:
+        return loader_row(row, run_loader(options), options)
+    return timed_row(row, run_rung(rung, options), options)
 
 
 def failed_row(row, message):
@@ -496,8 +550,9 @@ def print_row(row):
         return
     quantiles = (row.get(key) for key in ("step_p50_ms", "step_p95_ms"))
     shown = " ".join(f"{'-':>9}" if ms is None else f"{ms:9.2f}" for ms in quantiles)
+    rate = row["batches_per_s"] if "batches_per_s" in row else row["steps_per_s"]
     print(
-        f"{row['name']:<20} {row['steps_per_s']:9.3f} {row['images_per_s']:10.1f} "
+        f"{row['name']:<20} {rate:9.3f} {row['images_per_s']:10.1f} "
         f"{row['real_time']:9.2f} {shown}",
         flush=True,
     )
@@ -519,7 +574,7 @@ def measure(options):
         for repetition in range(options.repetitions):
             row = blank_row(rung, index, repetition, options)
             try:
-                rows.append(timed_row(row, run_rung(rung, options), options))
+                rows.append(measured_row(rung, row, options))
             except (RuntimeError, OSError, MemoryError, ValueError) as error:
                 lines = str(error).splitlines()
                 rows.append(failed_row(row, lines[0] if lines else type(error).__name__))
@@ -559,7 +614,7 @@ def parse(arguments):
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--rung", action="append", choices=tuple(ROWS), help="repeatable (default: all)"
+        "--rung", action="append", choices=tuple(ROWS), help="repeatable (default: all but loader)"
     )
     add_workload_flags(parser)
     parser.add_argument("--cooldown", type=common.whole_number(0, 1000000), default=1)
@@ -579,7 +634,8 @@ def parse(arguments):
     parser.add_argument("--record", metavar="FILE", help="write recorded values, measure nothing")
     options = parser.parse_args(arguments)
     # In the order of the experiment, each once, so that row names stay unique.
-    options.rung = [rung for rung in ROWS if not options.rung or rung in options.rung]
+    default = [rung for rung in ROWS if rung != LOADER]
+    options.rung = [rung for rung in ROWS if rung in (options.rung or default)]
     check_device_name(options.device)
     if options.device == "cuda":
         options.device = "cuda:0"  # what PyTorch takes for a device to be made current

@@ -1,15 +1,8 @@
 #include "feedrate/loader.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,390 +12,18 @@
 
 #include "feedrate/device.hpp"
 #include "feedrate/error.hpp"
+#include "loader_conformance.hpp"
 #include "test_datasets.hpp"
 
 namespace feedrate {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
-
-std::vector<std::byte> expected_batch(std::int64_t index, const BatchShape& shape) {
-  std::vector<std::byte> memory(shape.bytes());
-  RampDataset dataset;
-  make_batch(dataset, index, shape, memory);
-  return memory;
-}
-
-// --- Conformance: every loader, with every kind of memory behind it ------------------------------
-
-struct Case {
-  LoaderKind loader;
-  Buffers buffers;
-  Pinning pinning;
-
-  std::string name() const {
-    return std::string(name_of(loader)) + "_" + std::string(name_of(buffers)) + "_" +
-           std::string(name_of(pinning));
-  }
-  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name(); }
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  for (const auto& loader : choices<LoaderKind>()) {
-    for (const auto& buffers : choices<Buffers>()) {
-      for (const auto& pinning : choices<Pinning>()) {
-        // direct is a ring whatever the buffers
-        if (pinning.value != Pinning::kDirect || buffers.value == Buffers::kRing) {
-          all.push_back({loader.value, buffers.value, pinning.value});
-        }
-      }
-    }
-  }
-  return all;
-}
-
-std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name(); }
-
-class EveryLoader : public testing::TestWithParam<Case> {
- protected:
-  EveryLoader() { unsetenv("FEEDRATE_TEST_BEHAVIOUR"); }
-
-  static Spec spec() {
-    const bool pins = GetParam().pinning != Pinning::kNone;
-    return {.batch = 4,
-            .image = 32,
-            .loader = GetParam().loader,
-            .workers = 3,
-            .prefetch = 2,
-            .memory = pins ? HostMemory::kPinned : HostMemory::kPageable,
-            .buffers = GetParam().buffers,
-            .pinning = GetParam().pinning};
-  }
-  // The dataset that misbehaves as told, in whichever process it is made.
-  Spec misbehaving(const std::string& behaviour) {
-    setenv("FEEDRATE_TEST_BEHAVIOUR", behaviour.c_str(), 1);
-    datasets_ = test_datasets(Behaviour::parse(behaviour));
-    Spec spec = EveryLoader::spec();
-    spec.dataset = DatasetKind::kReplay;
-    return spec;
-  }
-
-  std::unique_ptr<Source> make(const Spec& spec) {
-    return make_source(
-        spec, {.device = *device_, .datasets = datasets_, .processes = &pool_, .stop = &stop_});
-  }
-
-  // How many batches may be begun before batch 0 is handed to the training loop.
-  static std::int64_t bound(const Spec& spec) {
-    const std::int64_t loader = std::max(1, spec.worker_count() * spec.prefetch);
-    return spec.pinning == Pinning::kThread ? loader + spec.slots + 2 + 1 : loader;
-  }
-
-  std::string worker_name() const {
-    switch (GetParam().loader) {
-      case LoaderKind::kInline:
-        return "loader inline";
-      case LoaderKind::kThreads:
-        return "loader thread ";
-      case LoaderKind::kProcesses:
-        return "loader process ";
-    }
-    return "";
-  }
-
-  std::unique_ptr<Device> device_ = make_device({cpu_device()}, "cpu");
-  std::unique_ptr<Stream> stream_ = device_->stream("copy");
-  std::atomic<bool> stop_ = false;
-  DatasetTable datasets_ = test_datasets();
-  WorkerPool pool_{FEEDRATE_TEST_WORKER};
-};
-
-INSTANTIATE_TEST_SUITE_P(Loaders, EveryLoader, testing::ValuesIn(cases()), case_name);
-
-TEST_P(EveryLoader, HandsOutEachBatchOnceAndInOrder) {
-  const Spec spec = EveryLoader::spec();
-  const BatchShape shape = spec.shape();
-  const auto source = make(spec);
-  for (std::int64_t index = 0; index < 40; ++index) {
-    const HostBatch batch = source->next();
-    ASSERT_EQ(batch.index, index);
-    const std::vector<std::byte> expected = expected_batch(index, shape);
-    ASSERT_EQ(batch.images.size(), shape.images_bytes());
-    ASSERT_EQ(batch.labels.size(), shape.labels_bytes());
-    EXPECT_EQ(std::memcmp(batch.images.data(), expected.data(), shape.images_bytes()), 0);
-    EXPECT_EQ(std::memcmp(batch.labels.data(), expected.data() + shape.images_bytes(),
-                          shape.labels_bytes()),
-              0);
-    EXPECT_EQ(batch.fingerprint, fingerprint_of(shape, batch.images, batch.labels));
-    EXPECT_EQ(batch.memory, spec.memory);
-  }
-}
-
-TEST_P(EveryLoader, KeepsABatchUntilItsCopyIsDone) {
-  const Spec spec = EveryLoader::spec();
-  const BatchShape shape = spec.shape();
-  std::vector<std::vector<std::byte>> copies(30, std::vector<std::byte>(shape.bytes()));
-  {
-    const auto source = make(spec);
-    for (std::vector<std::byte>& copy : copies) {
-      HostBatch batch = source->next();
-      device_->copy(*stream_, Direction::kH2d, copy.data(), batch.images.data(), shape.bytes(),
-                    batch.memory, CopyMode::kAsync);
-      batch.lease.give_back_after(*stream_);
-    }
-  }
-  for (std::size_t index = 0; index < copies.size(); ++index) {
-    EXPECT_EQ(copies[index], expected_batch(static_cast<std::int64_t>(index), shape)) << index;
-  }
-}
-
-TEST_P(EveryLoader, SaysWhoMadeABatchAndWhen) {
-  const Spec spec = EveryLoader::spec();
-  const auto source = make(spec);
-  for (int turn = 0; turn < 10; ++turn) {
-    const HostBatch batch = source->next();
-    if (spec.loader == LoaderKind::kInline) {
-      EXPECT_EQ(batch.worker, -1);
-    } else {
-      EXPECT_GE(batch.worker, 0);
-      EXPECT_LT(batch.worker, spec.workers);
-    }
-    EXPECT_LT(batch.made.begin, batch.made.end);
-    if (spec.pinning == Pinning::kThread) {
-      EXPECT_LE(batch.made.end, batch.pinned.begin);
-      EXPECT_LT(batch.pinned.begin, batch.pinned.end);
-      EXPECT_LE(batch.pinned.end, monotonic_now());
-    } else {
-      EXPECT_EQ(batch.pinned.length(), 0);
-      EXPECT_LE(batch.made.end, monotonic_now());
-    }
-  }
-}
-
-// Batch n may be begun only once batch n - bound has been asked for.
-TEST_P(EveryLoader, BeginsNoMoreBatchesThanItsBound) {
-  const Spec spec = EveryLoader::spec();
-  const auto source = make(spec);
-  usleep(50'000);  // time enough to run ahead
-  std::vector<TimeNs> asked;
-  for (std::int64_t index = 0; index < 30; ++index) {
-    asked.push_back(monotonic_now());
-    const HostBatch batch = source->next();
-    if (index >= bound(spec)) {
-      EXPECT_GE(batch.made.begin, asked[static_cast<std::size_t>(index - bound(spec))]) << index;
-    }
-    usleep(1'000);
-  }
-}
-
-TEST_P(EveryLoader, WorksAheadUnlessTheTrainingLoopMakesEachBatch) {
-  const Spec spec = EveryLoader::spec();
-  const auto source = make(spec);
-  int ahead = 0;
-  for (int turn = 0; turn < 50; ++turn) {
-    usleep(2'000);
-    const TimeNs asked = monotonic_now();
-    ahead += source->next().made.begin < asked ? 1 : 0;
-  }
-  if (spec.loader == LoaderKind::kInline && spec.pinning != Pinning::kThread) {
-    EXPECT_EQ(ahead, 0);
-  } else {
-    EXPECT_GT(ahead, 0);
-  }
-}
-
-TEST_P(EveryLoader, MakesEmptyBatchesWithoutMemory) {
-  Spec spec = EveryLoader::spec();
-  spec.dataset = DatasetKind::kNone;
-  const auto source = make(spec);
-  for (std::int64_t index = 0; index < 50; ++index) {
-    HostBatch batch = source->next();
-    EXPECT_EQ(batch.index, index);
-    EXPECT_EQ(batch.images.data(), nullptr);
-    EXPECT_EQ(batch.labels.data(), nullptr);
-    EXPECT_FALSE(batch.lease);
-    EXPECT_EQ(batch.fingerprint, 0u);
-    batch.lease.give_back_after(*stream_);
-  }
-}
-
-TEST_P(EveryLoader, ReportsAWorkersErrorWithItsName) {
-  const auto source = make(misbehaving("throws 21"));
-  int handed_over = 0;
-  std::string first;
-  try {
-    for (;; ++handed_over) {
-      source->next();
-    }
-  } catch (const LoaderError& error) {
-    first = error.what();
-  }
-  EXPECT_LE(handed_over, 21 / 4);
-  EXPECT_THAT(first, StartsWith(worker_name()));
-  EXPECT_THAT(first, HasSubstr("a bad sample"));
-  for (int again = 0; again < 3; ++again) {
-    try {
-      source->next();
-      FAIL() << "handed out a batch after an error";
-    } catch (const LoaderError& error) {
-      EXPECT_EQ(error.what(), first);
-    }
-  }
-}
-
-TEST_P(EveryLoader, ReportsADatasetThatCannotBeMade) {
-  if (GetParam().loader == LoaderKind::kInline) {
-    EXPECT_THROW(make(misbehaving("refuses")), std::runtime_error);
-    return;
-  }
-  const auto source = make(misbehaving("refuses"));
-  try {
-    source->next();
-    FAIL() << "handed out a batch of nothing";
-  } catch (const LoaderError& error) {
-    EXPECT_THAT(error.what(), StartsWith(worker_name()));
-    EXPECT_THAT(error.what(), HasSubstr("there are no samples"));
-  }
-}
-
-TEST_P(EveryLoader, IsInterruptedWhileItWaits) {
-  Spec spec = misbehaving("slow");
-  spec.batch = 200;
-  const auto source = make(spec);
-  std::thread ctrl_c([&] {
-    usleep(30'000);
-    stop_ = true;
-  });
-  EXPECT_THROW(source->next(), Interrupted);
-  ctrl_c.join();
-  EXPECT_THROW(source->next(), Interrupted);
-}
-
-TEST_P(EveryLoader, IsStoppedByAnotherThread) {
-  Spec spec = misbehaving("slow");
-  spec.batch = 200;
-  const auto source = make(spec);
-  std::thread other([&] {
-    usleep(30'000);
-    source->stop();
-  });
-  EXPECT_THROW(source->next(), Interrupted);
-  other.join();
-  EXPECT_THROW(source->next(), Interrupted);
-}
-
-TEST_P(EveryLoader, NamesTheMemoryThatIsTooMuch) {
-  Spec spec = EveryLoader::spec();
-  spec.batch = 65536;
-  spec.image = 8192;
-  try {
-    make(spec);
-    FAIL() << "got 50 TiB a batch";
-  } catch (const OutOfMemory& error) {
-    EXPECT_THAT(error.what(), HasSubstr("host memory"));
-    EXPECT_THAT(error.what(), HasSubstr(" bytes"));
-  }
-}
-
-// --- Nothing is left behind ----------------------------------------------------------------------
-
-// What a process holds, counted by the kernel.
-struct Holdings {
-  std::size_t threads = 0;
-  std::set<std::string> descriptors;
-  std::size_t shared_mappings = 0;  // of memory files
-  std::size_t private_bytes = 0;    // of all anonymous mappings
-
-  static Holdings now() {
-    Holdings holdings;
-    for ([[maybe_unused]] const auto& task :
-         std::filesystem::directory_iterator("/proc/self/task")) {
-      ++holdings.threads;
-    }
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      std::error_code gone;
-      const std::string target = std::filesystem::read_symlink(entry.path(), gone);
-      if (!gone && !target.starts_with("/proc/")) {
-        holdings.descriptors.insert(entry.path().filename().string() + " " + target);
-      }
-    }
-    std::ifstream maps("/proc/self/maps");
-    std::string line;
-    while (std::getline(maps, line)) {
-      holdings.shared_mappings += line.find("/memfd:feedrate") != std::string::npos ? 1 : 0;
-      const bool anonymous = line.find('/') == std::string::npos;
-      if (anonymous && line.find(" rw-p ") != std::string::npos) {
-        const std::size_t dash = line.find('-');
-        holdings.private_bytes += std::stoull(line.substr(dash + 1), nullptr, 16) -
-                                  std::stoull(line.substr(0, dash), nullptr, 16);
-      }
-    }
-    return holdings;
-  }
-};
-
-TEST_P(EveryLoader, LeavesNothingBehindWheneverItEnds) {
-  Spec spec = EveryLoader::spec();
-  spec.batch = 16;
-  spec.image = 160;  // 4.7 MiB a batch, to stand out among the mappings
-  pool_.ensure(spec.workers);
-  const auto use = [&](int batches) {
-    const auto source = make(spec);
-    for (int turn = 0; turn < batches; ++turn) {
-      HostBatch batch = source->next();
-      if (turn % 2 == 0) {
-        batch.lease.give_back_after(*stream_);
-      }
-    }
-  };
-  use(8);  // what is made once is made
-  const Holdings before = Holdings::now();
-  const std::vector<int> pids = pool_.pids();
-  for (const int batches : {0, 1, 2, 3, 5, 7, 9}) {
-    use(batches);
-    // A joined thread stands in /proc a moment longer.
-    Holdings after = Holdings::now();
-    for (int look = 0; after.threads > before.threads && look < 1000; ++look) {
-      usleep(10'000);
-      after = Holdings::now();
-    }
-    EXPECT_LE(after.threads, before.threads) << batches;
-    EXPECT_EQ(after.descriptors, before.descriptors) << batches;
-    EXPECT_EQ(after.shared_mappings, 0u) << batches;
-  }
-  EXPECT_EQ(pool_.pids(), pids) << "each early end left the workers idle and alive";
-#ifndef __SANITIZE_THREAD__  // maps shadow memory for each new address, and never unmaps it
-  // Seven ends that leave one batch each would leave 33 MiB. Allocators keep some of their own.
-  EXPECT_LT(Holdings::now().private_bytes, before.private_bytes + (std::size_t{24} << 20));
-#endif
-}
-
-TEST_P(EveryLoader, EndsWhileItsQueuesAreFull) {
-  for (int restart = 0; restart < 5; ++restart) {
-    const auto source = make(EveryLoader::spec());
-    const HostBatch first = source->next();
-    usleep(5'000);
-  }
-}
-
-TEST_P(EveryLoader, EndsWhileItsWorkersAreInTheMiddleOfABatch) {
-  Spec spec = misbehaving("slow");
-  {
-    const auto source = make(EveryLoader::spec());
-    for (int turn = 0; turn < 10; ++turn) {
-      source->next();  // so that every worker has started
-    }
-  }
-  spec.batch = 200;
-  const std::vector<int> pids = pool_.pids();
-  for (int restart = 0; restart < 3; ++restart) {
-    const auto source = make(spec);
-    usleep(30'000);
-  }
-  EXPECT_EQ(pool_.pids(), pids);
-}
+INSTANTIATE_TEST_SUITE_P(Inline, EveryLoader,
+                         testing::ValuesIn(with_all_memory(LoaderKind::kInline)), loader_name);
+INSTANTIATE_TEST_SUITE_P(Threads, EveryLoader,
+                         testing::ValuesIn(with_all_memory(LoaderKind::kThreads)), loader_name);
+INSTANTIATE_TEST_SUITE_P(Processes, EveryLoader,
+                         testing::ValuesIn(with_all_memory(LoaderKind::kProcesses)), loader_name);
 
 // --- What only some of them do -------------------------------------------------------------------
 
@@ -505,6 +126,44 @@ TEST_F(Threads, ReportAnUnknownDatasetByName) {
   } catch (const LoaderError& error) {
     EXPECT_STREQ(error.what(), "loader thread 0: unknown dataset 'randn': there are none");
   }
+}
+
+TEST(Loaders, OneThatIsNotThereIsUnsupported) {
+  const auto device = make_device({cpu_device()}, "cpu");
+  const DatasetTable datasets = test_datasets();
+  const Spec spec{.batch = 4, .image = 32, .loader = LoaderKind::kLibtorch, .workers = 1};
+  try {
+    make_source(spec, {.device = *device, .datasets = datasets});
+    FAIL() << "made a loader of LibTorch's without LibTorch";
+  } catch (const Unsupported& error) {
+    EXPECT_STREQ(error.what(), "this program has no loader libtorch");
+  }
+}
+
+TEST(Loaders, CanBeAddedToTheCores) {
+  const auto device = make_device({cpu_device()}, "cpu");
+  const DatasetTable datasets = test_datasets();
+  int made = 0;
+  const std::vector<LoaderEntry> further{
+      {.name = "libtorch", .make = [&](const Spec& spec, const SourceParts& parts) {
+         ++made;
+         Spec other = spec;
+         other.loader = LoaderKind::kThreads;
+         return make_source(other, parts);
+       }}};
+  const Spec spec{.batch = 4, .image = 32, .loader = LoaderKind::kLibtorch, .workers = 1};
+  const auto source =
+      make_source(spec, {.device = *device, .datasets = datasets, .loaders = further});
+  EXPECT_EQ(source->next().index, 0);
+  EXPECT_EQ(made, 1);
+}
+
+TEST(Loaders, LibtorchHasNoModelOnTheSimulatedDevice) {
+  const auto device = make_device({sim_device()}, "sim");
+  const DatasetTable datasets = test_datasets();
+  const Spec spec{.loader = LoaderKind::kLibtorch, .workers = 1};
+  device->prepare(spec);
+  EXPECT_THROW(make_source(spec, {.device = *device, .datasets = datasets}), Unsupported);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ class RecordingDevice final : public Device {
   std::vector<std::string> log;
   int live_handles = 0;
   int live_buffers = 0;
+  std::vector<std::span<std::byte>> registered;  // by register_host, ever
+  int live_registrations = 0;
   std::string fail_at;  // the entry at which to throw
 
   struct NamedStream final : Stream {
@@ -39,7 +42,12 @@ class RecordingDevice final : public Device {
   void prepare(const Spec& /*spec*/) override {}
   Buffer host_buffer(std::size_t bytes, HostMemory /*kind*/) override { return heap(bytes); }
   Buffer device_buffer(std::size_t bytes) override { return heap(bytes); }
-  Buffer register_host(std::span<std::byte> /*memory*/) override { return {}; }
+  Buffer register_host(std::span<std::byte> memory) override {
+    registered.push_back(memory);
+    ++live_registrations;
+    return {memory.data(), memory.size(),
+            [this](std::byte*, std::size_t) { --live_registrations; }};
+  }
   std::unique_ptr<Stream> stream(const std::string& name) override {
     return std::make_unique<NamedStream>(*this, name);
   }

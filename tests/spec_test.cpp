@@ -124,6 +124,18 @@ TEST(Spec, DirectNeedsWorkersAndARing) {
   EXPECT_THAT(invalid(spec), Optional(HasSubstr("use buffers ring")));
 }
 
+TEST(Spec, LibtorchAllocatesItsBatchesItself) {
+  Spec spec{.loader = LoaderKind::kLibtorch};
+  EXPECT_EQ(invalid(spec), std::nullopt);
+  spec.memory = HostMemory::kPinned;
+  spec.pinning = Pinning::kThread;
+  EXPECT_EQ(invalid(spec), std::nullopt);
+  spec.buffers = Buffers::kRing;
+  EXPECT_THAT(invalid(spec), Optional(HasSubstr("use buffers fresh")));
+  spec.pinning = Pinning::kDirect;
+  EXPECT_THAT(invalid(spec), Optional(HasSubstr("loader threads or processes")));
+}
+
 TEST(Spec, InlineHasNoWorkers) {
   EXPECT_EQ((Spec{.loader = LoaderKind::kInline, .workers = 5}.worker_count()), 0);
   EXPECT_EQ((Spec{.loader = LoaderKind::kThreads, .workers = 5}.worker_count()), 5);

@@ -33,14 +33,15 @@ class RampDataset : public Dataset {
 };
 
 // "throws 9": from sample 9 on. "exits 9": ends the process at sample 9. "slow": 20 ms a sample.
-// "stuck 9": never returns from sample 9. "refuses": cannot be made. "lies ABOUT": worker_main.cpp.
+// "stuck 9": never returns from sample 9. "refuses": cannot be made. "never starts": the making of
+// the dataset does not end. "lies ABOUT": worker_main.cpp.
 struct Behaviour {
   std::string what;
   std::int64_t sample = 0;
 
   static Behaviour parse(const std::string& text) {
     const std::size_t space = text.find(' ');
-    if (space == std::string::npos || text.starts_with("lies")) {
+    if (space == std::string::npos || text.starts_with("lies") || text == "never starts") {
       return {text, 0};
     }
     return {text.substr(0, space), std::stoll(text.substr(space))};
@@ -52,6 +53,9 @@ class MisbehavingDataset final : public RampDataset {
   explicit MisbehavingDataset(Behaviour behaviour) : behaviour_(std::move(behaviour)) {
     if (behaviour_.what == "refuses") {
       throw std::runtime_error("there are no samples");
+    }
+    while (behaviour_.what == "never starts") {
+      pause();
     }
   }
 

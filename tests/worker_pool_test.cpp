@@ -4,16 +4,21 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +27,7 @@
 #include "feedrate/device.hpp"
 #include "feedrate/error.hpp"
 #include "feedrate/loader.hpp"
+#include "recording_device.hpp"
 #include "test_datasets.hpp"
 
 namespace feedrate {
@@ -293,6 +299,259 @@ TEST_P(DyingWorker, ThatNeverFinishesASampleIsReplaced) {
   Spec good = spec(GetParam());
   good.dataset = DatasetKind::kRandn;
   expect_good_batches(good);
+}
+
+// --- When it dies
+
+// Of /proc/PID/stat: R, S, T for stopped, t for held by a debugger, Z.
+char state_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= text.size() ? '?' : text[name_end + 2];
+}
+
+bool comes_to(int pid, char state) {
+  for (int look = 0; look < 2000 && state_of(pid) != state; ++look) {
+    usleep(5'000);
+  }
+  return state_of(pid) == state;
+}
+
+// "Within a second", with room for a machine that has other things to do.
+constexpr TimeNs kSoon_ns = 8'000'000'000;
+
+class Fault {
+ public:
+  explicit Fault(int pid) : name_("loader process 0 \\(pid " + std::to_string(pid) + "\\)") {}
+
+  // The source's next batch, or one of the few that are there already, is the error.
+  void expect(Source& source, const std::string& what) const {
+    const TimeNs begin = monotonic_now();
+    std::string error = "no error";
+    for (int turn = 0; turn < 10 && error == "no error"; ++turn) {
+      error = error_of(source);
+    }
+    EXPECT_THAT(error, MatchesRegex(name_ + what));
+    EXPECT_LT(monotonic_now() - begin, kSoon_ns);
+    EXPECT_EQ(error_of(source), error) << "and on every later batch";
+  }
+
+ private:
+  std::string name_;
+};
+
+constexpr const char* kKilled = " was killed by signal 9 \\(Killed\\)";
+
+TEST_P(DyingWorker, MayDieAtStartUp) {
+  behave("never starts");
+  const auto source = make(spec(GetParam()));
+  const int victim = pool_.pids()[0];
+  ASSERT_EQ(kill(victim, SIGKILL), 0);
+  wait_until_dead(victim);
+  Fault(victim).expect(*source, kKilled);
+}
+
+TEST_P(DyingWorker, MayDieWhileItFillsABatch) {
+  behave("stuck 1");
+  const auto source = make(spec(GetParam()));
+  const int victim = pool_.pids()[0];  // sample 1 is in batch 0, and that one is its
+  std::thread killer([victim] {
+    usleep(100'000);
+    kill(victim, SIGKILL);
+  });
+  Fault(victim).expect(*source, kKilled);
+  killer.join();
+  EXPECT_FALSE(exists(victim));
+}
+
+TEST_P(DyingWorker, MayDieWhileItIsIdle) {
+  const auto source = make(spec(GetParam()));
+  source->next();
+  usleep(100'000);  // the queue is full by now
+  const int victim = pool_.pids()[0];
+  ASSERT_TRUE(comes_to(victim, 'S'));
+  ASSERT_EQ(kill(victim, SIGKILL), 0);
+  wait_until_dead(victim);
+  Fault(victim).expect(*source, kKilled);
+}
+
+// --- Workers that are stopped
+
+constexpr const char* kStopped =
+    " is stopped \\(signal 19 \\(Stopped \\(signal\\)\\)\\): continue it or end it";
+
+TEST_P(DyingWorker, ThatIsStoppedIsReportedWhenItsBatchIsWaitedFor) {
+  auto source = make(spec(GetParam()));
+  source->next();
+  const int victim = pool_.pids()[0];
+  ASSERT_EQ(kill(victim, SIGSTOP), 0);
+  ASSERT_TRUE(comes_to(victim, 'T'));
+  Fault(victim).expect(*source, kStopped);
+  source.reset();
+  EXPECT_FALSE(exists(victim)) << "it could not close, so it was ended";
+  expect_good_batches(spec(GetParam()));
+}
+
+TEST_P(DyingWorker, ThatIsStoppedFromTheStartIsReported) {
+  pool_.ensure(kWorkers);
+  const int victim = pool_.pids()[0];
+  ASSERT_EQ(kill(victim, SIGSTOP), 0);
+  ASSERT_TRUE(comes_to(victim, 'T'));
+  const auto source = make(spec(GetParam()));
+  Fault(victim).expect(*source, kStopped);
+}
+
+TEST_P(DyingWorker, ThatIsContinuedInTimeGoesOn) {
+  const auto source = make(spec(GetParam()));
+  source->next();
+  const int victim = pool_.pids()[0];
+  ASSERT_EQ(kill(victim, SIGSTOP), 0);
+  ASSERT_TRUE(comes_to(victim, 'T'));
+  std::thread other([victim] {
+    usleep(50'000);
+    kill(victim, SIGCONT);
+  });
+  for (std::int64_t index = 1; index < 20; ++index) {
+    EXPECT_EQ(source->next().index, index);
+  }
+  other.join();
+}
+
+TEST_P(DyingWorker, ThatIsOnlySlowIsNotStopped) {
+  behave("slow");
+  Spec slow = spec(GetParam());
+  slow.batch = 60;  // 1.2 s a batch
+  const auto source = make(slow);
+  EXPECT_EQ(source->next().index, 0);
+}
+
+TEST_P(DyingWorker, ThatADebuggerHoldsIsNotStopped) {
+  const auto source = make(spec(GetParam()));
+  source->next();
+  const int victim = pool_.pids()[0];
+  if (ptrace(PTRACE_SEIZE, victim, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "no process may be traced here";
+  }
+  ASSERT_EQ(ptrace(PTRACE_INTERRUPT, victim, nullptr, nullptr), 0);
+  ASSERT_TRUE(comes_to(victim, 't'));
+  std::thread ctrl_c([&] {
+    usleep(1'500'000);
+    stop_ = true;
+  });
+  EXPECT_THROW(
+      for (int turn = 0; turn < 1000; ++turn) { source->next(); }, Interrupted);
+  ctrl_c.join();
+  ptrace(PTRACE_DETACH, victim, nullptr, nullptr);
+}
+
+// --- What the kernel refuses
+
+// A limit of another process, put back at the end.
+class Limit {
+ public:
+  Limit(int pid, decltype(RLIMIT_NOFILE) resource, rlim_t value) : pid_(pid), resource_(resource) {
+    set_ = prlimit(pid_, resource_, nullptr, &before_) == 0;
+    const rlimit lower{value, before_.rlim_max};
+    set_ = set_ && prlimit(pid_, resource_, &lower, nullptr) == 0;
+  }
+  ~Limit() { prlimit(pid_, resource_, &before_, nullptr); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+  bool set() const { return set_; }
+
+ private:
+  int pid_;
+  decltype(RLIMIT_NOFILE) resource_;
+  rlimit before_{};
+  bool set_ = false;
+};
+
+// What would be too large is an error, as in bench and in its workers, not the end of the process.
+struct IgnoreFileSize {
+  IgnoreFileSize() { std::signal(SIGXFSZ, SIG_IGN); }
+  IgnoreFileSize(const IgnoreFileSize&) = delete;
+  IgnoreFileSize& operator=(const IgnoreFileSize&) = delete;
+  ~IgnoreFileSize() { std::signal(SIGXFSZ, SIG_DFL); }
+};
+
+TEST_F(Pool, AWorkerThatIsRefusedADescriptorSaysSo) {
+  pool_.ensure(kWorkers);
+  const int victim = pool_.pids()[0];
+  const Limit limit(victim, RLIMIT_NOFILE, 4);  // the three standard ones and its socket
+  ASSERT_TRUE(limit.set());
+  const auto source = make(spec());
+  Fault(victim).expect(
+      *source, ": out of memory: shared host memory \\(Too many open files\\), [0-9]+ bytes.*");
+}
+
+TEST_F(Pool, AWorkerThatIsRefusedMemorySaysSo) {
+  const IgnoreFileSize ignore;
+  pool_.ensure(kWorkers);
+  const int victim = pool_.pids()[0];
+  const Limit limit(victim, RLIMIT_FSIZE, 4096);
+  ASSERT_TRUE(limit.set());
+  const auto source = make(spec());
+  Fault(victim).expect(*source,
+                       ": out of memory: shared host memory \\(File too large\\), [0-9]+ bytes.*");
+}
+
+TEST_F(Pool, ARingThatIsRefusedNamesItsSize) {
+  const IgnoreFileSize ignore;
+  {
+    const Limit limit(getpid(), RLIMIT_FSIZE, 4096);
+    ASSERT_TRUE(limit.set());
+    try {
+      make(spec(Buffers::kRing));
+      FAIL() << "got a ring that is larger than a file may be";
+    } catch (const OutOfMemory& error) {
+      EXPECT_THAT(error.what(), HasSubstr("shared host memory (File too large)"));
+    }
+  }
+  expect_good_batches(spec(Buffers::kRing));
+}
+
+TEST_F(Pool, TheLoopThatIsRefusedADescriptorSaysSo) {
+  pool_.ensure(kWorkers);
+  const Fd highest(dup(0));  // no free one below it
+  std::string error = "no error";
+  {
+    const auto source = make(spec());
+    const Limit limit(getpid(), RLIMIT_NOFILE, static_cast<rlim_t>(highest.get()));
+    ASSERT_TRUE(limit.set());
+    for (int turn = 0; turn < 10 && error == "no error"; ++turn) {
+      error = error_of(*source);
+    }
+  }
+  EXPECT_THAT(error, HasSubstr("a descriptor could not be received: too many are open"));
+  expect_good_batches(spec());
+}
+
+// --- Page-locked memory that the workers write
+
+TEST_F(Pool, ARingIsPageLockedOnceForAllItsBatches) {
+  RecordingDevice device;
+  Spec direct = spec(Buffers::kRing);
+  direct.pinning = Pinning::kDirect;
+  direct.memory = HostMemory::kPinned;
+  {
+    const auto source =
+        make_source(direct, {.device = device, .datasets = datasets_, .processes = &pool_});
+    ASSERT_EQ(device.registered.size(), 1u);
+    const std::span<std::byte> locked = device.registered.front();
+    for (std::int64_t index = 0; index < 40; ++index) {
+      const HostBatch batch = source->next();
+      EXPECT_EQ(batch.index, index);
+      EXPECT_EQ(batch.memory, HostMemory::kPinned);
+      EXPECT_EQ(batch.fingerprint, fingerprint_of(direct.shape(), batch.images, batch.labels));
+      EXPECT_GE(batch.images.data(), locked.data());
+      EXPECT_LE(batch.labels.data() + batch.labels.size(), locked.data() + locked.size());
+    }
+    EXPECT_EQ(device.live_registrations, 1);
+  }
+  EXPECT_EQ(device.registered.size(), 1u);
+  EXPECT_EQ(device.live_registrations, 0);
 }
 
 TEST_F(Pool, WorkersLeaveCtrlCToTheProgram) {

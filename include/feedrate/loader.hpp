@@ -6,9 +6,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "feedrate/dataset.hpp"
@@ -76,6 +78,14 @@ class WorkerPool {
 // dies. Returns the exit status. The executable gets the descriptor's number as its last argument.
 int worker_main(int socket_fd, const DatasetTable& datasets);
 
+struct SourceParts;
+
+// A loader by its name in choices<LoaderKind>(). The Source may outlive the entry.
+struct LoaderEntry {
+  std::string_view name;
+  std::function<std::unique_ptr<Source>(const Spec&, const SourceParts&)> make;
+};
+
 // What a Source is made from, besides the Spec. All must outlive the Source.
 struct SourceParts {
   Device& device;
@@ -83,6 +93,7 @@ struct SourceParts {
   WorkerPool* processes = nullptr;  // needed by loader processes
   const std::atomic<bool>* stop =
       nullptr;  // raised by Ctrl-C: next() throws Interrupted within 0.2 s
+  std::span<const LoaderEntry> loaders = {};  // those that are not in the core
 };
 
 // Host memory that a source for `spec` may hold at once, bytes: the loader's batches, begun or
@@ -90,7 +101,8 @@ struct SourceParts {
 std::size_t host_bytes(const Spec& spec);
 
 // The source that `spec` asks for: its loader (on a simulated device the queueing model), and
-// behind it a pin thread if pinning is thread. The table of loaders is in loader.cpp.
+// behind it a pin thread if pinning is thread. The table of the core's loaders is in loader.cpp;
+// a loader that is neither there nor in parts.loaders is Unsupported.
 // Memory: pinning none and thread: the loader writes pageable memory, fresh or ring; direct: it
 // writes a ring of kind spec.memory. The pin thread's ring is of kind spec.memory.
 // Ring sizes: loader worker_count * prefetch + slots + 1; pin thread slots + 2.

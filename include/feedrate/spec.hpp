@@ -17,7 +17,7 @@ namespace feedrate {
 
 enum class DatasetKind { kRandn, kNoiseU8, kReplay, kNone };
 enum class Pixel { kF32, kU8 };  // what an image's values are: it follows from the dataset
-enum class LoaderKind { kInline, kThreads, kProcesses };
+enum class LoaderKind { kInline, kThreads, kProcesses, kLibtorch };
 enum class HostMemory { kPageable, kPinned, kRegistered, kWriteCombined };
 enum class Buffers { kFresh, kRing };
 enum class Pinning { kNone, kThread, kDirect };
@@ -54,6 +54,7 @@ constexpr auto choices<LoaderKind>() {
       {"inline", LoaderKind::kInline, "the training loop makes each batch itself"},
       {"threads", LoaderKind::kThreads, "worker threads"},
       {"processes", LoaderKind::kProcesses, "worker processes that share memory"},
+      {"libtorch", LoaderKind::kLibtorch, "torch::data::make_data_loader and its worker threads"},
   });
 }
 template <>

@@ -21,9 +21,13 @@ flags = dict(a.lstrip("-").split("=", 1) for a in sys.argv[1:] if a.startswith("
 asked = [a.split("=")[1] for a in sys.argv[1:] if a.startswith("--rung=")]
 is_bench = "benchmark_out" in flags
 program = "bench" if is_bench else "reference"
+peer = "threads_fresh" if is_bench else "python"
+names = dict(baseline="Pipeline/baseline", streams="Pipeline/streams",
+             loader="Loader/" + peer + "/workers:" + flags["workers"])
 if is_bench:
-    known = ("baseline", "streams")
-    asked = [r for r in known if re.search(flags["benchmark_filter"], "Pipeline/" + r)]
+    asked = [r for r in names if re.search(flags["benchmark_filter"], names[r])]
+    if "loader" in asked and flags["sweep_workers"] != flags["workers"] + ":" + flags["workers"]:
+        asked.remove("loader")
 with open(os.environ["CALLS"], "a") as calls:
     calls.write(json.dumps([program, asked, flags["steps"], flags["workers"]]) + "\\n")
 count = sum(1 for line in open(os.environ["CALLS"]) if json.loads(line)[0] == program)
@@ -34,13 +38,14 @@ rows = []
 for rung in asked:
     rate = rates[rung]
     rate = rate[(count - 1) % len(rate)] if isinstance(rate, list) else rate
-    name = "Pipeline/" + rung
+    name = names[rung]
     row = dict(name=name, run_name=name, run_type="iteration", repetitions=1, repetition_index=0,
                threads=1, iterations=3, cpu_time=1.0, time_unit="ms")
     if rate is None:
         row.update(error_occurred=True, error_message="no memory", real_time=0.0)
     else:
-        row.update(real_time=1e3 / rate, steps_per_s=rate, images_per_s=rate)
+        row.update(real_time=1e3 / rate, images_per_s=rate)
+        row["batches_per_s" if rung == "loader" else "steps_per_s"] = rate
     rows.append(row)
 context = dict(date="", host_name="", executable="", num_cpus=1, caches=[], library_build_type="")
 for key in ("device", "build_type", "git_revision"):
@@ -68,7 +73,9 @@ class Runs(unittest.TestCase):
         calls = os.path.join(self.folder, "calls")
         command = [sys.executable, os.path.join(SCRIPTS, "interleave.py"), f"--output={output}"]
         command += [f"--bench={self.stand_in}", f"--python={self.stand_in}", "--workers=3"]
-        command += ["--rung=baseline", "--rung=streams", "--device=cpu", *flags]
+        if not any(flag.startswith("--rung=") for flag in flags):
+            command += ["--rung=baseline", "--rung=streams"]
+        command += ["--device=cpu", *flags]
         environment = {**os.environ, "CALLS": calls, "RATES": json.dumps(rates)}
         process = subprocess.run(command, capture_output=True, text=True, env=environment)
         with open(output, encoding="utf-8") as file:
@@ -117,6 +124,16 @@ class Runs(unittest.TestCase):
         self.assertEqual(baseline["ratio"], 1.25)
         self.assertEqual(streams["verdict"], "SLOWER")
         self.assertEqual(process.returncode, 0)
+
+    def test_a_loader_alone_is_compared_with_the_row_that_was_named(self):
+        both = {"bench": {"loader": 9.0}, "reference": {"loader": 6.0}}
+        process, result, calls = self.run_with(
+            both, "--rounds=2", "--rung=loader", "--loader-row=threads_fresh"
+        )
+        self.assertEqual(process.returncode, 0, process.stderr)
+        self.assertEqual({tuple(rungs) for _, rungs, _, _ in calls}, {("loader",)})
+        (loader,) = result["summary"]
+        self.assertEqual(loader["ratio"], 1.5)
 
     def test_an_error_row_is_reported_and_the_rest_compared(self):
         both = {

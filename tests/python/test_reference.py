@@ -221,10 +221,21 @@ class Rows(unittest.TestCase):
         self.assertEqual(row["name"], "Compute/resnet18")
         self.assertNotIn("bytes_per_second", row)
 
+    def test_a_loader_alone_has_its_workers_in_its_name_and_counts_batches(self):
+        options = options_with(workers=4)
+        row = reference.blank_row("loader", 6, 0, options)
+        reference.loader_row(row, (300.0, 30.0, 700.0), options)
+        self.assertEqual(row["name"], "Loader/python/workers:4")
+        self.assertEqual((row["batches_per_s"], row["items_per_second"]), (10.0, 640.0))
+        self.assertEqual((row["real_time"], row["first_batch_ms"]), (100.0, 700.0))
+        self.assertAlmostEqual(row["GBps"], 2.01327104)
+        self.assertNotIn("steps_per_s", row)
+
     def test_rungs_run_once_each_in_the_order_of_the_experiment(self):
         options = reference.parse(["--rung=pinned", "--rung=baseline", "--rung=pinned"])
         self.assertEqual(options.rung, ["baseline", "pinned"])
-        self.assertEqual(reference.parse([]).rung, list(reference.ROWS))
+        rungs = [rung for rung in reference.ROWS if rung != "loader"]
+        self.assertEqual(reference.parse([]).rung, rungs)
 
 
 class Devices(unittest.TestCase):
@@ -277,12 +288,25 @@ class EndToEnd(unittest.TestCase):
             self.assertEqual(answer.returncode, 0, answer.stderr)
             self.assertEqual(os.listdir(folder), ["out.json"])
             result = common.read_json(path)
-        rows = list(reference.ROWS.values())
+        rows = [row for rung, row in reference.ROWS.items() if rung != "loader"]
         self.assertEqual(list(check_result.check_result(result, rows)), [])
         self.assertEqual([row["name"] for row in result["benchmarks"]], rows)
         for row in result["benchmarks"]:
             self.assertEqual(row["iterations"], 2)
             self.assertIn("step_p95_ms", row)
+
+    def test_the_loader_alone_runs_on_the_cpu_and_its_file_is_sound(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            flags = ["--device=cpu", "--rung=loader", "--workers=1", "--batch=2", "--image=32"]
+            answer = run_reference(*flags, "--steps=4", f"--output={path}")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            result = common.read_json(path)
+        self.assertEqual(list(check_result.check_result(result, ["Loader/python"])), [])
+        (row,) = result["benchmarks"]
+        self.assertEqual((row["name"], row["iterations"]), ("Loader/python/workers:1", 4))
+        self.assertGreater(row["first_batch_ms"], 0)
+        self.assertGreater(row["batches_per_s"], 0)
 
     def test_a_rung_that_cannot_run_is_an_error_row_and_status_1(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,232 @@
+// Loader rows: batches are taken as fast as they come and given back at once; nothing is copied to
+// the device and no step runs.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "feedrate/error.hpp"
+#include "feedrate/samples.hpp"
+#include "harness.hpp"
+#include "loader_libtorch.hpp"
+#include "randn_rate.hpp"
+#include "rows.hpp"
+#include "usage.hpp"
+
+namespace feedrate {
+namespace {
+
+struct Variant {
+  std::string name;
+  Spec spec;
+  LibtorchUse libtorch = {};
+};
+
+std::vector<Variant> variants() {
+  constexpr auto threads = LoaderKind::kThreads, processes = LoaderKind::kProcesses,
+                 libtorch = LoaderKind::kLibtorch;
+  constexpr auto pinned = HostMemory::kPinned;
+  constexpr auto ring = Buffers::kRing;
+  constexpr auto direct = Pinning::kDirect;
+  // clang-format off
+  return {
+      {"inline",           {}},
+      {"threads_fresh",    {.loader = threads}},
+      {"threads_ring",     {.loader = threads, .buffers = ring}},
+      {"threads_pinned",   {.loader = threads, .memory = pinned, .buffers = ring, .pinning = direct}},
+      {"processes_fresh",  {.loader = processes}},
+      {"processes_ring",   {.loader = processes, .buffers = ring}},
+      {"processes_pinned", {.loader = processes, .memory = pinned, .buffers = ring, .pinning = direct}},
+      {"libtorch",                  {.loader = libtorch}},
+      {"libtorch_shared_generator", {.loader = libtorch}, {.shared_generator = true}},
+      {"libtorch_intra_op",         {.loader = libtorch}, {.one_intra_op_thread = false}},
+  };
+  // clang-format on
+}
+
+constexpr const char* kInCache = "randn_in_cache";
+
+// Batches a second of the rows that have run, by variant and workers: what others are compared to.
+class Rates {
+ public:
+  void put(const std::string& variant, int workers, double rate) {
+    rates_[{variant, workers}] = rate;
+  }
+  // `rate` as a share of that row's times `factor`; no counter if that one has not run.
+  void compare(Report& report, const std::string& counter, double rate, const std::string& variant,
+               int workers, double factor) const {
+    const auto found = rates_.find({variant, workers});
+    if (found != rates_.end()) {
+      report.counters.push_back({counter, rate / (factor * found->second)});
+    }
+  }
+
+ private:
+  std::map<std::pair<std::string, int>, double> rates_;
+};
+
+// What every row of the family says of its rate. No workers: inline, which is one producer.
+Report report_rate(const Spec& spec, const std::string& variant, int workers, double window_s,
+                   std::shared_ptr<Rates> rates) {
+  const double rate = spec.steps / window_s;
+  Report report{.window_s = window_s,
+                .steps = spec.steps,
+                .images = static_cast<double>(spec.steps) * spec.batch};
+  report.counters = {{"batches_per_s", rate},
+                     {"images_per_s", rate * spec.batch},
+                     {"GBps", rate * static_cast<double>(spec.shape().bytes()) * 1e-9}};
+  rates->put(variant, workers, rate);
+  if (workers > 0) {
+    rates->compare(report, "scaling", rate, variant, 1, workers);
+  }
+  if (variant != kInCache) {
+    rates->compare(report, "of_in_cache", rate, kInCache, std::max(1, workers), 1);
+  }
+  return report;
+}
+
+std::unique_ptr<Source> make(const Session& session, const Spec& spec, const LibtorchUse& use) {
+  const std::vector<LoaderEntry> loaders{libtorch_loader(use)};
+  try {
+    return session.source(spec, loaders);
+  } catch (const OutOfMemory& error) {
+    throw Unsupported(error.what());  // so many workers' batches are not for this machine
+  }
+}
+
+Report run_loader(Session& session, const Spec& spec, const Variant& variant,
+                  const std::shared_ptr<Rates>& rates) {
+  Device& device = session.device();
+  const int lanes = std::max(1, spec.worker_count());
+  session.sampled(0);
+
+  const TimeNs begin = device.now();
+  const auto source = make(session, spec, variant.libtorch);
+  // Their start is not in any figure: they were there before the first row.
+  const std::vector<int> pids =
+      spec.loader == LoaderKind::kProcesses ? session.processes().pids() : std::vector<int>{};
+  Usage used;
+  std::vector<TimeNs> taken;
+  for (int turn = 0; turn < spec.warmup + spec.steps; ++turn) {
+    HostBatch batch = source->next();
+    taken.push_back(device.now());
+    if (turn + 1 == spec.warmup) {
+      used = usage(pids);
+    }
+    device.stage(Stage::kRelease, [&] { batch.lease.give_back(); });
+    session.sampled(turn + 1);
+  }
+  used = usage(pids) - used;
+
+  // Workers that began together end together, and W batches come at once: only whole rounds of W
+  // can be compared.
+  const std::size_t first = static_cast<std::size_t>(spec.warmup) - 1;
+  const auto round = static_cast<std::size_t>(std::min(lanes, std::max(1, spec.steps - 1)));
+  std::vector<double> rounds_ms;
+  for (std::size_t end = first + round; end < taken.size(); ++end) {
+    rounds_ms.push_back(to_ms(taken[end] - taken[end - round]) / static_cast<double>(round));
+  }
+  Report report = report_rate(spec, variant.name, spec.worker_count(),
+                              to_s(taken.back() - taken[first]), rates);
+  report.counters.push_back({"first_batch_ms", to_ms(taken.front() - begin)});
+  if (!session.device_info().simulated) {
+    report.counters.push_back({"cpu_s_per_batch", used.cpu_s / spec.steps});
+    report.counters.push_back({"faults_per_batch", used.minor_faults / spec.steps});
+  }
+  report.counters.push_back({"spread", spread(rounds_ms)});
+  report.unsteady = unsteady(rounds_ms);
+  return report;
+}
+
+Report run_in_cache(Session& session, const Spec& spec, int workers,
+                    const std::shared_ptr<Rates>& rates) {
+  if (session.device_info().simulated) {
+    throw Unsupported("nothing is computed on a simulated device");
+  }
+  const double batch_GB = static_cast<double>(spec.shape().images_bytes()) * 1e-9;
+  std::vector<double> batch_s;
+  session.sampled(0);
+  for (int sample = 0; sample < spec.warmup + spec.steps; ++sample) {
+    const double GBps = randn_GBps(session.datasets(), workers);
+    if (sample >= spec.warmup) {
+      batch_s.push_back(batch_GB / GBps);
+    }
+    session.sampled(sample + 1);
+  }
+  Report report = report_rate(spec, kInCache, workers, median(batch_s) * spec.steps, rates);
+  report.counters.push_back({"spread", spread(batch_s)});
+  report.unsteady = unsteady(batch_s);
+  return report;
+}
+
+std::vector<int> worker_counts(const RowContext& context) {
+  Bounds bounds = context.sweep_workers;
+  std::set<int> counts;
+  if (bounds.most == 0) {
+    bounds = {1, 2 * context.cores};
+    counts.insert(context.cores);
+  }
+  counts.insert({bounds.least, bounds.most});
+  for (int power = 1; power <= bounds.most; power *= 2) {
+    if (power >= bounds.least) {
+      counts.insert(power);
+    }
+  }
+  return {counts.begin(), counts.end()};
+}
+
+std::string name_of_row(const std::string& variant, int workers) {
+  return "Loader/" + variant + "/workers:" + std::to_string(workers);
+}
+
+}  // namespace
+
+std::vector<BenchRow> loader_rows(const RowContext& context) {
+  // Whole rounds of W batches, at least two and some ten batches: a second or so on cores that make
+  // one in 0.3 s. Before them the queue's head start and another round.
+  constexpr int kFewestBatches = 8;
+  constexpr int kFewestRounds = 2;
+  constexpr int kCacheSamples = 10;
+  const auto own = members_but({"batch", "image", "prefetch", "steps"});
+  const auto rates = std::make_shared<Rates>();
+
+  std::vector<BenchRow> rows;
+  // The ceiling comes first: the others are compared with it.
+  for (const int workers : worker_counts(context)) {
+    rows.push_back(
+        {.name = name_of_row(kInCache, workers),
+         .spec = {.step = StepKind::kNull, .warmup = 1, .steps = kCacheSamples},
+         .own = own,
+         .run = [=](Session& session,
+                    const Spec& spec) { return run_in_cache(session, spec, workers, rates); },
+         .arguments = {{"variant", kInCache}, {"workers", std::to_string(workers)}}});
+  }
+  for (const Variant& variant : variants()) {
+    const bool in_line = variant.spec.loader == LoaderKind::kInline;
+    for (const int workers : in_line ? std::vector{0} : worker_counts(context)) {
+      const int lanes = std::max(1, workers);
+      const int rounds = std::max(kFewestRounds, (kFewestBatches + lanes - 1) / lanes);
+      BenchRow row{
+          .name = in_line ? "Loader/" + variant.name : name_of_row(variant.name, workers),
+          .spec = variant.spec,
+          .own = own,
+          .run = [=](Session& session,
+                     const Spec& spec) { return run_loader(session, spec, variant, rates); },
+          .arguments = {{"variant", variant.name}}};
+      if (!in_line) {
+        row.spec.workers = workers;
+        row.arguments.emplace_back("workers", std::to_string(workers));
+      }
+      row.spec.step = StepKind::kNull;
+      row.spec.warmup = workers * context.common.prefetch + lanes;
+      row.spec.steps = rounds * lanes;
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace feedrate
