@@ -42,7 +42,8 @@ class Libtorch : public testing::Test {
 };
 
 TEST_F(Libtorch, HasTheSamplesOfTheOtherLoaders) {
-  for (const DatasetKind dataset : {DatasetKind::kRandn, DatasetKind::kReplay}) {
+  for (const DatasetKind dataset :
+       {DatasetKind::kRandn, DatasetKind::kNoiseU8, DatasetKind::kReplay}) {
     Spec theirs = spec();
     Spec ours = spec(LoaderKind::kInline);
     theirs.dataset = ours.dataset = dataset;

@@ -9,7 +9,6 @@ from program import LADDER, LADDER_ROWS, PIPELINE, Case, bench, rows_of, strict_
 
 SPLIT = ("compute_ms", "exposed_copy_ms", "exposed_fetch_ms", "exposed_host_ms", "other_ms")
 SIM = "--device=sim:l40s"
-# The training loops: other families have tests of their own.
 # What two runs of the program may differ in.
 CPU_TIME = "cpu_time"
 
