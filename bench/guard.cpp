@@ -55,7 +55,17 @@ Report run_guard(Session& session, const Spec& spec) {
 }
 
 // More than a batch's copy takes there: a copy that does not wait for the step lands in the lag.
-int lag_ms(DeviceType device) { return device == DeviceType::kCpu ? 10 : 50; }
+int lag_ms(DeviceType device) {
+  switch (device) {
+    case DeviceType::kCpu:
+      return 10;
+    case DeviceType::kCuda:
+      return 20;
+    case DeviceType::kSim:
+      break;
+  }
+  return 50;
+}
 
 }  // namespace
 

@@ -23,6 +23,7 @@ struct Variant {
   std::string name;
   Spec spec;
   LibtorchUse libtorch = {};
+  int most_workers = 4096;
 };
 
 std::vector<Variant> variants() {
@@ -41,7 +42,8 @@ std::vector<Variant> variants() {
       {"processes_ring",   {.loader = processes, .buffers = ring}},
       {"processes_pinned", {.loader = processes, .memory = pinned, .buffers = ring, .pinning = direct}},
       {"libtorch",                  {.loader = libtorch}},
-      {"libtorch_shared_generator", {.loader = libtorch}, {.shared_generator = true}},
+      // One sample at a time, whatever the workers: a few show it, and many take minutes.
+      {"libtorch_shared_generator", {.loader = libtorch}, {.shared_generator = true}, 4},
       {"libtorch_intra_op",         {.loader = libtorch}, {.one_intra_op_thread = false}},
   };
   // clang-format on
@@ -207,6 +209,9 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
   for (const Variant& variant : variants()) {
     const bool in_line = variant.spec.loader == LoaderKind::kInline;
     for (const int workers : in_line ? std::vector{0} : worker_counts(context)) {
+      if (workers > variant.most_workers) {
+        continue;
+      }
       const int lanes = std::max(1, workers);
       const int rounds = std::max(kFewestRounds, (kFewestBatches + lanes - 1) / lanes);
       BenchRow row{
