@@ -12,7 +12,9 @@
 namespace feedrate {
 
 double randn_GBps(const DatasetTable& datasets, int threads) {
-  constexpr BatchShape kInCache{.batch = 1, .image = 64};
+  // Nearly what a dataset draws at a time (dataset_randn.cpp): smaller ones would pay for each
+  // call.
+  constexpr BatchShape kInCache{.batch = 1, .image = 144};
   constexpr TimeNs kDuration = 50'000'000;
   std::atomic<int> ready = 0;
   std::atomic<TimeNs> end = 0;  // set to let them go

@@ -18,7 +18,7 @@ COUNTERS = {
     "other_ms": (LESS, "the rest: all was submitted and the device had not begun"),
     "step_p50_ms": (LESS, "median time from one step's end to the next one's"),
     "step_p95_ms": (LESS, "95th percentile of the same"),
-    "spread": (NEITHER, "how far the samples lie apart: (p90 - p10) / median"),
+    "spread": (NEITHER, "how far the samples lie apart: distance of the quartiles / median"),
     "h2d_GBps": (MORE, "bytes over the time the link was copying, 1e9 bytes"),
     "feed_GBps": (MORE, "bytes over wall time, 1e9 bytes"),
     "overlap": (MORE, "share of the copy time during which a step computed"),

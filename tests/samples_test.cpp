@@ -22,7 +22,7 @@ TEST(Samples, SpreadIsAShareOfTheMedian) {
   for (int i = 0; i <= 100; ++i) {
     samples.push_back(100 + i);
   }
-  EXPECT_DOUBLE_EQ(spread(samples), 80.0 / 150.0);
+  EXPECT_DOUBLE_EQ(spread(samples), 50.0 / 150.0);
   EXPECT_EQ(spread(std::vector<double>{5, 5, 5}), 0);
   EXPECT_EQ(spread(std::vector<double>{5}), 0);
 }

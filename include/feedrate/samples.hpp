@@ -11,7 +11,8 @@ namespace feedrate {
 double percentile(std::span<const double> samples, double share);
 double median(std::span<const double> samples);
 
-// How far the samples lie apart: (90th - 10th percentile) / median. 0 for fewer than two.
+// How far the samples lie apart: the distance of the quartiles over the median. 0 for fewer than
+// two.
 double spread(std::span<const double> samples);
 
 // Whether the second half of a measurement is not what the first one was: the halves' means, in the

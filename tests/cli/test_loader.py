@@ -26,7 +26,13 @@ class Names(Case):
         names = self.listed(SIM, LOADER)
         counts = (1, 2, 4, CORES, 2 * CORES)
         expected = [name("randn_in_cache", w) for w in counts] + ["Loader/inline"]
-        expected += [name(variant, w) for variant in VARIANTS for w in counts]
+        # More workers of a shared generator would show nothing new, in minutes.
+        expected += [
+            name(variant, w)
+            for variant in VARIANTS
+            for w in counts
+            if "shared" not in variant or w <= 4
+        ]
         self.assertEqual(names, expected)
 
     def test_bounds_come_by_flag(self):
@@ -65,6 +71,7 @@ class Simulated(Case):
         self.assertLess(rows["Loader/inline"]["batches_per_s"], 1e3 / make_ms)
         for row in rows.values():
             self.assertNotIn("cpu_s_per_batch", row, "nothing was computed")
+            self.assertNotIn("of_in_cache", row, "nothing was computed")
             self.assertNotIn("bytes_per_second", row, "nothing was copied")
             self.assertAlmostEqual(row["images_per_s"] / row["items_per_second"], 1)
 
@@ -112,7 +119,7 @@ class Cpu(Case):
         rows = rows_of(self.run_to_file(*CPU, row, "--sweep_workers=3:3"))
         # Not compared with what did not run.
         self.assertNotIn("scaling", rows[name("processes_fresh", 3)])
-        self.assertNotIn("of_in_cache", rows[name("processes_fresh", 3)])
+        self.assertGreater(rows[name("processes_fresh", 3)]["of_in_cache"], 0)
 
     def test_fresh_memory_has_more_faults_than_a_ring(self):
         rows = rows_of(
