@@ -35,7 +35,8 @@ struct Options {
   bool capture = false;
   std::vector<Override> overrides;  // in the order of the flow
 
-  std::optional<std::string> timeline;  // the trace of every record
+  std::optional<std::string> timeline;       // the trace of every record
+  std::optional<std::string> torch_profile;  // LibTorch's trace of the measured steps
 
   // Bounds of the sweeps.
   Bounds sweep_workers;

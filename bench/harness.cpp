@@ -91,12 +91,17 @@ RunParts Session::run_parts(Source* source, Step& step) {
   if (first_ == 0) {
     state_->ResumeTiming();
   }
+  Step* runs = &step;
+  if (parts_.torch_profile != nullptr) {
+    watched_step_ = parts_.torch_profile->watched(step);
+    runs = watched_step_.get();
+  }
   return {.device = parts_.device,
           .source = source,
-          .step = step,
+          .step = *runs,
           .trace = parts_.trace,
           .stop = &parts_.stop,
-          .capture = parts_.capture,
+          .record = parts_.record,
           .progress = [this](int done, int total) { step_done(done, total); }};
 }
 
@@ -126,6 +131,7 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
     parts_.progress.begin(row.name);
   }
   row_ = &row;
+  ++runs_[row.name];
   const std::string family = row.name.substr(0, row.name.find('/'));
   if (family != std::exchange(family_, family)) {
     kept_.reset();
@@ -174,8 +180,13 @@ void Session::step_done(int done, int total) {
 
 Report Session::report(const Spec& spec, const Timeline& timeline) {
   if (parts_.timelines != nullptr) {
-    parts_.timelines->add(
-        row_->name + " on " + info_.name + (info_.simulated ? " (simulated)" : ""), timeline);
+    std::string title = row_->name;
+    if (parts_.repetitions > 1) {
+      title += ", repetition " + std::to_string(runs_[row_->name]) + " of " +
+               std::to_string(parts_.repetitions);
+    }
+    title += " on " + info_.name + (info_.simulated ? " (simulated)" : "");
+    parts_.timelines->add(title, spec, timeline);
   }
   return feedrate::report(spec, timeline);
 }

@@ -9,6 +9,7 @@
 #include <benchmark/benchmark.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -28,6 +29,7 @@
 #include "progress.hpp"
 #include "result_file.hpp"
 #include "rows.hpp"
+#include "torch_profile.hpp"
 #include "trace_file.hpp"
 
 namespace feedrate {
@@ -43,8 +45,10 @@ class Session {
     Results& results;
     Progress& progress;
     const std::atomic<bool>& stop;
-    bool capture = false;
-    TraceFile* timelines = nullptr;  // takes every run's records, if there is one
+    int repetitions = 1;
+    TraceFile* timelines = nullptr;         // takes every run's records, if there is one
+    TorchProfile* torch_profile = nullptr;  // records the measured steps, if there is one
+    std::function<void(bool on)> record;    // RunParts has it
   };
 
   explicit Session(const Parts& parts);
@@ -110,8 +114,10 @@ class Session {
   DeviceInfo info_;
   const std::vector<LoaderEntry> loaders_;
   std::map<StepKind, std::unique_ptr<Step>> steps_;
+  std::unique_ptr<Step> watched_step_;                    // of the run, if a profile is wanted
   std::set<std::tuple<StepKind, int, int, Pixel>> warm_;  // step, batch, image
   std::map<std::string, std::string> failed_;             // row, message
+  std::map<std::string, int> runs_;                       // row, its repetitions so far
   std::shared_ptr<void> kept_;                            // by the family of the latest row
   std::string family_;
   // The row that runs.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,7 @@
 #include "result_file.hpp"
 #include "rows.hpp"
 #include "text.hpp"
+#include "torch_profile.hpp"
 #ifdef FEEDRATE_CUDA
 #include "device_cuda.hpp"
 #endif
@@ -183,16 +185,41 @@ bool wants_trace(const Options& options) {
 }
 
 std::unique_ptr<Trace> make_trace(const Options& options) {
+  std::vector<std::unique_ptr<Trace>> traces;
   if (wants_trace(options)) {
 #ifdef FEEDRATE_NVTX
-    return make_nvtx_trace();
+    traces.push_back(make_nvtx_trace());
 #else
     if (options.trace) {
       throw UsageError("--trace=on: this program was built without NVTX3");
     }
 #endif
   }
-  return std::make_unique<Trace>();
+  if (options.torch_profile) {
+    traces.push_back(make_torch_trace());
+  }
+  return make_trace_list(std::move(traces));
+}
+
+// LibTorch's profile is of one row that runs once, and of a device where LibTorch runs.
+void check_torch_profile(const Options& options, const std::vector<BenchRow>& rows,
+                         const Device* device) {
+  if (!options.torch_profile) {
+    return;
+  }
+  const std::string flag = "--torch_profile=" + *options.torch_profile + ": ";
+  if (device != nullptr && device->info().simulated) {
+    throw UsageError(flag + "the device " + device->info().name +
+                     " is simulated, LibTorch runs nothing there; --timeline works on it");
+  }
+  if (rows.size() != 1) {
+    throw UsageError(flag + "is of one row, and --benchmark_filter chooses " +
+                     std::to_string(rows.size()));
+  }
+  if (options.repetitions > 1) {
+    throw UsageError(flag + "is of one run, and --benchmark_repetitions asks for " +
+                     std::to_string(options.repetitions));
+  }
 }
 
 // --- Running -------------------------------------------------------------------------------------
@@ -245,16 +272,26 @@ class Program {
     if (options.timeline) {
       timelines_.emplace("timeline", *options.timeline);
     }
+    if (options.torch_profile) {
+      profile_file_.emplace(*options.torch_profile, "torch_profile");
+    }
+    check_paths();
   }
 
   int run() {
-    Interrupt interrupt([this] { write(true); });
+    Interrupt interrupt([this] {
+      write(true);
+      write_timelines();
+    });
     const auto& stop = interrupt.raised();
     const auto datasets = torch_datasets();
     WorkerPool processes(worker_program());
     open_device(processes, stop);
     const auto trace = make_trace(options_);
     const DeviceInfo info = device_->info();
+    if (options_.torch_profile) {
+      profile_.emplace(info.type);
+    }
     describe_run(info);
     if (!info.simulated && !stop) {
       add_context(cpu_rate_context(datasets));
@@ -273,8 +310,10 @@ class Program {
                      .results = results_,
                      .progress = progress,
                      .stop = stop,
-                     .capture = options_.capture,
-                     .timelines = timelines_ ? &*timelines_ : nullptr});
+                     .repetitions = options_.repetitions,
+                     .timelines = timelines_ ? &*timelines_ : nullptr,
+                     .torch_profile = profile_ ? &*profile_ : nullptr,
+                     .record = recorder()});
     head(info, session);
     for (const auto& row : rows_) {
       session.add(row);
@@ -291,7 +330,9 @@ class Program {
     if (!options_.json) {
       table_.skipped(results_.skipped());
     }
-    const bool written = write(stop) && write_timelines();
+    bool written = write(stop);
+    written = write_timelines() && written;
+    written = write_profile() && written;
     return stop ? Interrupt::kExitStatus : results_.failed() || !written ? kFailed : kOk;
   }
 
@@ -310,6 +351,7 @@ class Program {
       if (device_->info().simulated) {
         rows_ = chosen_rows(options_, device_->info());  // not those of a GPU
       }
+      check_torch_profile(options_, rows_, device_.get());
     }
     if (kind_of(options_.device) == "auto" && device_->info().simulated) {
       say("no CUDA device: what follows is SIMULATED, from a profile of another machine");
@@ -415,16 +457,73 @@ class Program {
     return good;
   }
 
-  bool write_timelines() const {
-    try {
-      if (timelines_) {
-        timelines_->write();
+  // What is told which steps are measured.
+  std::function<void(bool on)> recorder() {
+    if (!options_.capture && !profile_) {
+      return nullptr;
+    }
+    return [this](bool on) {
+      if (options_.capture && on) {
+        device_->profiler(true);
       }
+      if (profile_) {
+        profile_->record(on);
+      }
+      if (options_.capture && !on) {
+        device_->profiler(false);
+      }
+    };
+  }
+
+  // Also called by the watcher of an interrupt. False: what was asked for is not there.
+  bool write_timelines() const {
+    if (!timelines_) {
+      return true;
+    }
+    return written("timeline", timelines_->empty(), [this] { timelines_->write(); });
+  }
+
+  bool write_profile() {
+    if (!profile_file_) {
+      return true;
+    }
+    const bool none = results_.empty() || results_.failed() || !profile_->recorded();
+    return written("torch_profile", none, [this] {
+      profile_file_->write_by([this](const std::filesystem::path& path) { profile_->save(path); });
+    });
+  }
+
+  static bool written(const std::string& flag, bool nothing, const std::function<void()>& write) {
+    if (nothing) {
+      say("--" + flag + ": no training loop ran to its end, so no file was written");
+      return false;
+    }
+    try {
+      write();
     } catch (const Error& error) {
       say(error.what());
       return false;
     }
     return true;
+  }
+
+  void check_paths() const {
+    std::vector<std::filesystem::path> paths;
+    if (file_) {
+      paths.push_back(file_->path());
+    }
+    if (timelines_) {
+      paths.push_back(timelines_->path());
+    }
+    if (profile_file_) {
+      paths.push_back(profile_file_->path());
+    }
+    std::sort(paths.begin(), paths.end());
+    const auto twice = std::adjacent_find(paths.begin(), paths.end());
+    if (twice != paths.end()) {
+      throw UsageError(twice->string() +
+                       ": two of --benchmark_out, --timeline and --torch_profile name it");
+    }
   }
 
   int argc_;
@@ -436,6 +535,8 @@ class Program {
   Results results_;
   std::optional<ResultFile> file_;
   std::optional<TraceFile> timelines_;
+  std::optional<ResultFile> profile_file_;
+  std::optional<TorchProfile> profile_;
   Progress* progress_ = nullptr;  // while rows run
   std::mutex context_mutex_;
   ContextList context_;
@@ -475,6 +576,7 @@ int bench(int argc, char** argv) {
     }
     return print(names);
   }
+  check_torch_profile(options, rows, device.get());
   Program program(argc, argv, options, std::move(device), std::move(rows));
   for (const auto& note : options.notes) {
     say(note);

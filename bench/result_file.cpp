@@ -284,17 +284,27 @@ ResultFile::ResultFile(const std::filesystem::path& path, const std::string& fla
 }
 
 void ResultFile::write(const std::string& text) const {
-  const auto fail = [&](const std::string& why) {
+  write_by([&](const std::filesystem::path& path) {
+    File file(std::fopen(path.c_str(), "w"));
+    if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+        std::fclose(file.release()) != 0) {
+      throw Error(reason());
+    }
+  });
+}
+
+void ResultFile::write_by(
+    const std::function<void(const std::filesystem::path& path)>& fill) const {
+  try {
+    fill(temporary_);
+    const File file(std::fopen(temporary_.c_str(), "r+"));
+    if (file == nullptr || fsync(fileno(file.get())) != 0 ||
+        std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+      throw Error(reason());
+    }
+  } catch (const std::exception& error) {
     std::remove(temporary_.c_str());
-    return Error("the rows ran, but " + path_.string() + " could not be written: " + why);
-  };
-  File file(std::fopen(temporary_.c_str(), "w"));
-  if (file == nullptr || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fflush(file.get()) != 0 || fsync(fileno(file.get())) != 0) {
-    throw fail(reason());
-  }
-  if (std::fclose(file.release()) != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    throw fail(reason());
+    throw Error("the rows ran, but " + path_.string() + " could not be written: " + error.what());
   }
 }
 

@@ -85,6 +85,10 @@ class ResultFile {
 
   // Replaces the file. Throws Error; the old one is still there then.
   void write(const std::string& text) const;
+  // The same with what `fill` writes to the path that it is given, and throws if it cannot.
+  void write_by(const std::function<void(const std::filesystem::path& path)>& fill) const;
+
+  const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;

@@ -53,6 +53,13 @@ if(FEEDRATE_TORCH)
   gtest_discover_tests(torch_tests DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
 endif()
 
+# What stands in for a profiler in tests/cli, beside bench.
+if(FEEDRATE_TORCH AND TARGET CUDA::nvtx3)
+  add_library(nvtx_injection MODULE tests/nvtx_injection.cpp)
+  set_target_properties(nvtx_injection PROPERTIES PREFIX "")
+  target_link_libraries(nvtx_injection PRIVATE CUDA::nvtx3 feedrate_warnings)
+endif()
+
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
   add_test(NAME python_scripts

@@ -298,7 +298,7 @@ TEST_P(EverySchedule, AForcedLagIsTheBeginOfTheStep) {
                                "busy:compute", "step2:compute"));
 }
 
-TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
+TEST_P(EverySchedule, ARecordingBracketsJustTheMeasuredSteps) {
   auto spec = small(GetParam());
   spec.cooldown = 1;
   RecordingDevice device;
@@ -306,7 +306,10 @@ TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
   Trace trace;
   const auto step = make_null_step();
   const auto timeline = run(
-      spec, {.device = device, .source = &source, .step = *step, .trace = trace, .capture = true});
+      spec,
+      {.device = device, .source = &source, .step = *step, .trace = trace, .record = [&](bool on) {
+         device.profiler(on);
+       }});
   // Starting a profiler takes long: the window begins behind it.
   EXPECT_GT(timeline.window.begin, timeline.steps[0].compute.end);
   EXPECT_LT(timeline.window.begin, timeline.steps[1].launch.begin);
@@ -320,6 +323,22 @@ TEST_P(EverySchedule, CaptureBracketsJustTheMeasuredSteps) {
   }
   EXPECT_THAT(around, ElementsAre("step0:compute", "profiler-on", "step1:compute", "step2:compute",
                                   "profiler-off", "step3:compute"));
+}
+
+TEST_P(EverySchedule, ARecordingEndsWithTheErrorThatEndsTheRun) {
+  const auto spec = small(GetParam());
+  RecordingDevice device;
+  device.fail_at = "step1:compute";
+  CountingSource source(device, spec.shape());
+  Trace trace;
+  const auto step = make_null_step();
+  std::vector<bool> told;
+  EXPECT_ANY_THROW(run(
+      spec,
+      {.device = device, .source = &source, .step = *step, .trace = trace, .record = [&](bool on) {
+         told.push_back(on);
+       }}));
+  EXPECT_THAT(told, ElementsAre(true, false));
 }
 
 TEST_P(EverySchedule, AnErrorLeavesNothingBehind) {

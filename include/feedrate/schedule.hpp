@@ -25,9 +25,10 @@ struct RunParts {
   Step& step;
   Trace& trace;
   const std::atomic<bool>* stop = nullptr;  // raised: the run throws Interrupted at the next step
-  // Bracket the measured steps for a profiler. The window is then synchronised on both sides, as
-  // the published one is.
-  bool capture = false;
+  // Told true before the first measured step and false after the last one, or when an error ends
+  // the run between them: for what records just those steps. The window is then synchronised on
+  // both sides, as the published one is. May be empty.
+  std::function<void(bool on)> record;
   std::function<void(int done, int total)> progress;  // after each launched step; may be empty
 };
 

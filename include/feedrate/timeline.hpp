@@ -42,7 +42,7 @@ struct Timeline {
   int first = 0;                  // the window is the steps [first, first + count)
   int count = 0;
   // The measured window. Steady: from the end of step first - 1's compute (the begin of step 0's
-  // fetch if first is 0) to the end of step first + count - 1's. Published, or captured by a
+  // fetch if first is 0) to the end of step first + count - 1's. Published, or recorded by a
   // profiler: between the two synchronisations, on the host.
   Interval window;
   std::size_t peak_device_bytes = 0;  // the most device memory in use at once

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace feedrate {
 
@@ -53,6 +54,9 @@ class ProcessRange {
   Trace& trace_;
   std::uint64_t id_;
 };
+
+// Shows each range to all of `traces`; to one of them, or to none, without a detour.
+std::unique_ptr<Trace> make_trace_list(std::vector<std::unique_ptr<Trace>> traces);
 
 // NVTX3 ranges in the domain "feedrate" (needs the header-only NVTX3; in feedrate_torch).
 std::unique_ptr<Trace> make_nvtx_trace();
