@@ -521,8 +521,10 @@ def parse_file(path, named, found):
                 place = f"{path}: round {number + 1}, {program}"
                 context, specs, lines = parse_result(place, entry["result"])
                 runs.append((Run(path, context, specs, round=number + 1), lines))
-        for problem in value.get("problems", []):
-            notes.append(f"{path}: {problem}")
+        problems = value.get("problems", [])
+        if not isinstance(problems, list):
+            fail(path, "'problems' is no list")
+        notes += [f"{path}: {problem}" for problem in problems]
     elif isinstance(value, dict) and ("benchmarks" in value or "context" in value):
         context, specs, lines = parse_result(path, value)
         runs.append((Run(path, context, specs), lines))

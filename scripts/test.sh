@@ -48,8 +48,7 @@ run_bench() { # DEVICE
 # They need libraries that the build does not: .venv's Python has them.
 test_look() {
   say "testing plots, report and compare"
-  FEEDRATE_BROWSER=$(find_browser || true) FEEDRATE_BENCH=$PWD/build/bench \
-    .venv/bin/python -m unittest discover -s tests/look
+  FEEDRATE_BENCH=$PWD/build/bench .venv/bin/python -m unittest discover -s tests/look
 }
 
 preset=release

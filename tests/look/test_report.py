@@ -298,8 +298,18 @@ document.body.append(out);
 
 
 def browser():
+    """The browser to test with. A snap sees no temporary folder, so it is none."""
     named = os.environ.get("FEEDRATE_BROWSER")
-    return shutil.which(named) if named else next(filter(None, map(shutil.which, BROWSERS)), None)
+    found = filter(None, map(shutil.which, [named] if named else BROWSERS))
+    return next((path for path in found if "/snap" not in os.path.realpath(path)), None)
+
+
+NO_BROWSER = (
+    "NO BROWSER WAS TRIED: no Chromium here. Install one (Debian: apt-get install chromium; "
+    "elsewhere Google Chrome) or name one in FEEDRATE_BROWSER"
+)
+if not browser():
+    print(f"test_report: {NO_BROWSER}", file=sys.stderr)
 
 
 def visit(path):
@@ -333,11 +343,7 @@ def visit(path):
     return json.loads(plain), console
 
 
-@unittest.skipUnless(
-    browser(),
-    "NO BROWSER WAS TRIED: no Chromium here. Install chromium (Debian: apt-get install chromium; "
-    "elsewhere Google Chrome), or name one in FEEDRATE_BROWSER",
-)
+@unittest.skipUnless(browser(), NO_BROWSER)
 class Browser(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -437,6 +443,4 @@ class TimelineData(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not browser():
-        print("test_report: NO BROWSER WAS TRIED, no Chromium here", file=sys.stderr)
     unittest.main()
