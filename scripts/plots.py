@@ -18,6 +18,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import numpy  # noqa: E402
+import pandas  # noqa: E402
 from matplotlib import pyplot, ticker  # noqa: E402
 from matplotlib.patches import Patch  # noqa: E402
 
@@ -45,15 +46,26 @@ SERIES = (
     *((BLUE, "o", "-"), (RED, "s", "--"), (GREEN, "^", "-."), (PURPLE, "D", ":")),
     *((ORANGE, "v", "-"), (SKY, "P", "--"), (BLACK, "X", "-."), (GREY, "*", ":")),
 )
-# What a range of the timeline is, by how its name begins; the first that fits.
+# What a range of the timeline is, by how its name begins; the first that fits. The first four have
+# the published colours.
 RANGES = (
     ("get batch", RED, "\\\\", "get batch"),
     ("copy batch", YELLOW, "//", "copy batch"),
     ("batch", BLUE, "", "batch"),
     ("compute", GREEN, "", "compute"),
+    ("make", PURPLE, "..", "make batch"),
+    ("pin", ORANGE, "xx", "pin"),
+    ("launch", "#8FD3BE", "", "launch"),
+    ("release", SKY, "--", "release"),
+    ("wait", "#E4E4E4", "", "wait"),
 )
+DARK = (BLUE, GREEN, RED)
 OTHER_RANGE = ("", "#BBBBBB", "", "other")
 TIMELINE_STEPS = 4
+# A trace of a whole run has a timeline for each of its rows: the ladder's are shown, or the first.
+TIMELINES = 8
+# Lanes of workers are alike: a plot shows a few of them, thinner than the others.
+WORKER_LANE, WORKER_LANES, THIN = "worker", 4, 0.5
 # README shows plots 800 pixels wide; the PNG has twice as many.
 WIDTH, DPI = 8.0, 200
 STYLE = {
@@ -94,8 +106,11 @@ class Scene:
     def family(self, name, *needed):
         """The family's rows that have all these counters."""
         rows = self.table[self.table["family"] == name]
-        missing = {column: math.nan for column in needed if column not in rows}
-        return rows.assign(**missing).dropna(subset=list(needed))
+        columns = {
+            column: pandas.to_numeric(rows[column], errors="coerce") if column in rows else math.nan
+            for column in needed
+        }
+        return rows.assign(**columns).dropna(subset=list(needed))
 
     def value(self, row, counter):
         """The median of a counter of a row, or None."""
@@ -166,6 +181,19 @@ def bytes_axis(axes, sizes):
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(bytes_text))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("size of a copy")
+
+
+def log_rates(panels):
+    """Log axes, shared by the panels, that span a decade even where values hardly differ."""
+    low = min(axes.dataLim.minposy for axes in panels)
+    high = max(axes.dataLim.y1 for axes in panels)
+    for axes in panels:
+        axes.set_yscale("log")
+        if 0 < low <= high < 10 * low:
+            axes.set_ylim(low / 3, high * 3)
+            axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
 def whole_axis(axis, values):
@@ -404,9 +432,8 @@ def bandwidth(scene):
                 label=f"the link: {link:.1f} GB/s",
             )
         bytes_axis(axes, rows["arg_bytes"])
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_title(TRANSFERS[family])
+    log_rates(panels)
     panels[0].set_ylabel("GB/s (1e9 bytes)")
     below(shown)
     return shown
@@ -461,11 +488,10 @@ def copy_cost(scene):
                     markerfacecolor="white",
                 )
             axes.set_title(f"{mode}, the stream is {stream}")
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
             bytes_axis(axes, rows["arg_bytes"])
             axes.label_outer()
         panels[0].set_ylabel("µs")
+    log_rates(list(grid.flat))
     below(shown, columns=2)
     return shown
 
@@ -494,7 +520,7 @@ def overlap(scene):
                 marker="dhp8*"[number % 5],
                 edgecolors=BLACK,
                 zorder=5,
-                label=f"in {size:g} chunks",
+                label=f"in {size:g} chunk{'s' * (size != 1)}",
             )
             shown.tips.add(
                 artist,
@@ -540,20 +566,36 @@ def cores_line(axes, scene, workers):
         )
 
 
+def loader_looks(variants):
+    """A colour for who makes the batches, a marker and a dash for where: threads_ring, say."""
+    kinds = list(dict.fromkeys(variant.partition("_")[0] for variant in variants))
+    places = list(dict.fromkeys(variant.partition("_")[2] for variant in variants))
+    looks = {}
+    for variant in variants:
+        kind, _, place = variant.partition("_")
+        _, marker, dash = SERIES[places.index(place) % len(SERIES)]
+        looks[variant] = (SERIES[kinds.index(kind) % len(SERIES)][0], marker, dash)
+    return looks
+
+
 def loaders(scene):
     """Batches a second of each loader alone, by its workers, beside the ideal line."""
-    rows = scene.family("Loader", "batches_per_s", "arg_workers")
+    rows = scene.family("Loader", "batches_per_s")
     if rows.empty:
         return None
-    shown, ((axes,),) = figure(scene, "Loaders alone: batches a second", 4.6)
-    for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
+    # The inline loader is the loop itself: one producer.
+    own_workers = rows["arg_workers"] if "arg_workers" in rows else math.nan
+    rows = rows.assign(arg_workers=own_workers).fillna({"arg_workers": 1})
+    shown, ((axes,),) = figure(scene, "Loaders alone: batches a second", 5.0)
+    looks = loader_looks(rows["variant"].unique())
+    for variant, own in rows.groupby("variant", sort=False):
         label = variant.replace("/", ", ").replace("_", " ")
         line(
             axes,
             shown,
             own["arg_workers"],
             own["batches_per_s"],
-            SERIES[number % len(SERIES)],
+            looks[variant],
             label,
             "batches/s",
         )
@@ -570,7 +612,8 @@ def loaders(scene):
         label="ideal: as many times one worker",
     )
     ceiling = scene.ceiling()
-    if ceiling:
+    low, high = rows["batches_per_s"].min(), rows["batches_per_s"].max()
+    if ceiling and low / 4 < ceiling < high * 4:
         axes.axhline(
             ceiling, color=GREY, linewidth=1.2, label=f"what the step takes: {ceiling:.2f}"
         )
@@ -627,6 +670,11 @@ def workers(scene):
     axes.set_ylabel("steps/s")
     below(shown)
     return shown
+
+
+def short(value):
+    """For a cell of a map: three digits, or all before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def shapes_of(scene):
@@ -693,10 +741,10 @@ def shapes(scene):
             text = axes.text(
                 x,
                 y,
-                f"{batch * cell['steps_per_s']:.4g}",
+                short(batch * cell["steps_per_s"]),
                 ha="center",
                 va="center",
-                fontsize=9,
+                fontsize=8,
                 color="black" if busy > 0.55 else "white",
             )
             shown.tips.add(
@@ -762,32 +810,49 @@ def window_of(trace):
     return max(0.0, low - margin), high + margin / 3
 
 
+def chosen_traces(traces):
+    """The timelines to show, of possibly hundreds."""
+    ladder_ones = [t for t in traces if t.title.startswith(LADDER + "/")]
+    ladder_ones = [t for t in ladder_ones if not t.title.startswith(NULL_ROW)]
+    return (ladder_ones or traces)[:TIMELINES]
+
+
+def lanes_of(trace, low, high):
+    """(name, events in the window, height), the workers' lanes last, and how many have events."""
+    lanes, workers_ = [], []
+    for name, events in trace.lanes:
+        events = [event for event in events if event[1] > low and event[0] < high]
+        if name.lower().startswith(WORKER_LANE):
+            workers_ += [(name, events, THIN)] if events else []
+        elif events:
+            lanes.append((name, events, 1.0))
+    return lanes + workers_[:WORKER_LANES], len(workers_)
+
+
 def timeline(trace):
     """A few steps of a trace: host, copy and compute lanes as in a profiler's window."""
     low, high = window_of(trace)
-    lanes = [
-        (name, [event for event in events if event[1] > low and event[0] < high])
-        for name, events in trace.lanes
-    ]
-    lanes = [(name, events) for name, events in lanes if events]
+    lanes, workers_ = lanes_of(trace, low, high)
     name = trace.title
     if trace.simulated and "simulated" not in name:
         name += ", simulated"
-    shown, ((axes,),) = figure(name, "A step's timeline", 1.7 + 0.62 * len(lanes))
-    words, places = {}, []
-    pixel_ms = (high - low) / (WIDTH * 82)
-    for row, (_, events) in enumerate(lanes):
+    if workers_ > WORKER_LANES:
+        name += f"; {WORKER_LANES} of {workers_} workers"
+    height = sum(height for *_, height in lanes)
+    shown, ((axes,),) = figure(name, "A step's timeline", 1.7 + 0.62 * height)
+    words, places, top = {}, [], 0.0
+    pixel_ms = (high - low) / (WIDTH * 80)
+    for _, events, height in lanes:
         depths = depth_of(events)
-        deepest = max(depths) + 1
+        part = 0.84 * height / (max(depths, default=0) + 1)
         for (begin, end, text, _), depth in zip(events, depths, strict=True):
             color, hatch, word = look_of(text)
-            height = 0.8 / deepest
-            y = -row + 0.4 - (depth + 1) * height
+            y = top - (depth + 0.5) * part
             left, right = max(begin, low), min(end, high)
             (bar,) = axes.barh(
-                y + height / 2,
+                y,
                 right - left,
-                height * 0.96,
+                part * 0.96,
                 left,
                 color=color,
                 hatch=hatch,
@@ -796,20 +861,24 @@ def timeline(trace):
             )
             shown.tips.add(bar, f"{text}: {begin:.2f} to {end:.2f} ms, {end - begin:.2f} ms")
             words.setdefault(word, Patch(facecolor=color, hatch=hatch, edgecolor="#333333"))
-            if (right - left) / pixel_ms > 7 * len(text) + 6:
-                dark = color in (BLUE, GREEN, RED)
+            if (right - left) / pixel_ms > 7 * len(text) + 6 and part > 0.3:
+                ink = "white" if color in DARK else "black"
+                box = {"facecolor": color, "edgecolor": "none", "pad": 1} if hatch else None
                 axes.text(
                     (left + right) / 2,
-                    y + height / 2,
+                    y,
                     text,
                     ha="center",
                     va="center",
                     fontsize=8,
-                    color="white" if dark else "black",
+                    color=ink,
+                    bbox=box,
                 )
-        places.append(-row)
-    axes.set_yticks(places, [lane for lane, _ in lanes])
+        places.append(top - 0.42 * height)
+        top -= height
+    axes.set_yticks(places, [lane for lane, *_ in lanes])
     axes.set_xlim(low, high)
+    axes.set_ylim(top, 0.08)
     axes.set_xlabel("ms")
     axes.grid(axis="y", visible=False)
     below(shown, [(patch, word) for word, patch in words.items()], columns=5)
@@ -858,20 +927,29 @@ def with_published(paths):
     return read, shown
 
 
+def has_plots(read, setup):
+    """What is only compared with has no plots of its own."""
+    run = read.setups()[setup][0]
+    return run.implementation not in (results.REFERENCE, results.PUBLISHED)
+
+
 def pictures(read, setups, table=None):
     """Yields (name, set-up, caption, figure) of all that can be drawn; closes each figure after."""
     table = results.medians(read.rows) if table is None else table
     for setup in setups:
-        scene = Scene(read, setup, table)
-        # What is only compared with has no plots of its own.
-        if scene.runs[0].implementation in (results.REFERENCE, results.PUBLISHED):
+        if not has_plots(read, setup):
             continue
+        scene = Scene(read, setup, table)
         for name, function, caption in PLOTS:
             shown = function(scene)
             if shown is not None:
                 yield name, setup, caption, shown
                 pyplot.close(shown)
-    for trace in read.traces:
+
+
+def timeline_pictures(read):
+    """The same of the traces."""
+    for trace in chosen_traces(read.traces):
         shown = timeline(trace)
         yield "timeline", trace.title, "A few steps from the middle of the trace.", shown
         pyplot.close(shown)
@@ -891,25 +969,21 @@ def main(arguments):
         ) from None
     for note in read.notes:
         print(f"plots: {note}", file=sys.stderr)
-    alone = (
-        sum(
-            read.setups()[setup][0].implementation not in (results.REFERENCE, results.PUBLISHED)
-            for setup in setups
-        )
-        <= 1
-        and len(read.traces) <= 1
-    )
     taken = set()
-    for name, setup, _, shown in pictures(read, setups):
-        stem = name if alone else f"{name}-{slug(setup)}"
-        while stem in taken:
-            stem += "-2"
-        taken.add(stem)
-        path = os.path.join(options.output, stem)
-        common.check_writable(path + ".svg")
-        common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg.text_of(shown, stem))
-        shown.savefig(path + ".png", dpi=DPI, metadata={"Software": None})
-        print(f"{path}.svg, .png")
+    own = [setup for setup in setups if has_plots(read, setup)]
+    several_traces = len(chosen_traces(read.traces)) > 1
+    groups = ((pictures(read, own), len(own) > 1), (timeline_pictures(read), several_traces))
+    for group, several in groups:
+        for name, setup, _, shown in group:
+            stem = f"{name}-{slug(setup)}" if several else name
+            while stem in taken:
+                stem += "-2"
+            path = os.path.join(options.output, stem)
+            common.check_writable(path + ".svg")
+            common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg.text_of(shown, stem))
+            shown.savefig(path + ".png", dpi=DPI, metadata={"Software": None})
+            print(f"{path}.svg, .png")
+            taken.add(stem)
     if not taken:
         raise common.UsageError("nothing to draw: no row has the counters of a plot")
     return 0

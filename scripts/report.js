@@ -89,7 +89,7 @@
 
   // --- Timelines: lanes of ranges; zoom with + and -, Ctrl and wheel, or the buttons.
   const SVG = "http://www.w3.org/2000/svg";
-  const LEFT = 130, LANE = 46, GAP = 10, AXIS = 26;
+  const LEFT = 160, GAP = 10, AXIS = 26;
 
   function make(name, attributes, parent) {
     const element = document.createElementNS(SVG, name);
@@ -108,7 +108,7 @@
     const ends = data.lanes.flatMap((lane) => lane.events.map((event) => event[1]));
     const whole = [0, Math.max(...ends)];
     let view = data.view.slice();
-    const height = AXIS + data.lanes.length * (LANE + GAP);
+    const height = AXIS + data.lanes.reduce((sum, lane) => sum + lane.height + GAP, 0);
     const picture = make("svg", { height, role: "img", "aria-label": data.label }, null);
     place.append(picture);
 
@@ -136,12 +136,14 @@
           fill: "#444" }, inside);
         text.textContent = +ms.toPrecision(6) + " ms";
       }
-      data.lanes.forEach((lane, row) => {
-        const top = AXIS + row * (LANE + GAP);
-        const name = make("text", { x: 8, y: top + LANE / 2 + 4, "font-size": 13, fill: "#1b1b1b" }, null);
-        name.textContent = lane.name.length > 18 ? lane.name.slice(0, 17) + "…" : lane.name;
+      let next = AXIS;
+      for (const lane of data.lanes) {
+        const top = next;
+        next += lane.height + GAP;
+        const name = make("text", { x: 8, y: top + lane.height / 2 + 4, "font-size": 13, fill: "#1b1b1b" }, null);
+        name.textContent = lane.name.length > 22 ? lane.name.slice(0, 21) + "…" : lane.name;
         parts.push(name);
-        const part = LANE / lane.depth;
+        const part = lane.height / lane.depth;
         for (const [begin, end, word, depth, kind] of lane.events) {
           if (end < view[0] || begin > view[1]) continue;
           const from = Math.max(x(begin), LEFT), to = Math.min(x(end), width);
@@ -158,7 +160,7 @@
             text.textContent = name;
           }
         }
-      });
+      }
       picture.replaceChildren(...parts);
       place.dataset.view = view.map((ms) => ms.toFixed(3)).join(" ");
     }

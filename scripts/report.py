@@ -20,6 +20,7 @@ import results
 import svg
 import verdict
 
+LANE_PX = 46
 TRACE_EVENTS = 20000  # more make the page slow; the middle is kept
 WORDS = {verdict.GOOD: "good", verdict.BAD: "problem", verdict.NOTE: "note"}
 # Of a row's columns, those that a table of its family shows beside the counters.
@@ -37,6 +38,11 @@ def number(value):
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value)}"
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+
+
+def cell(value):
+    """An argument: a text, a number, or nothing."""
+    return value if isinstance(value, str) else math.nan if value is None else float(value)
 
 
 def here(path):
@@ -143,7 +149,7 @@ def families(medians, setups):
                 [
                     row["row"],
                     *([row["setup"]] if several else []),
-                    *(float(row[name]) for name in arguments),
+                    *(cell(row[name]) for name in arguments),
                     int(row["runs"]),
                     *(float(row[name]) for name in shown),
                     *(row[name] for name in texts),
@@ -167,11 +173,18 @@ def failures(read):
         lines[key] = lines.get(key, 0) + 1
     if not lines:
         return section("failures", "Skipped and failed", "<p>No row was skipped, none failed.</p>")
+    reasons = {}
+    for (_, kind, reason, _), times in lines.items():
+        reasons[kind, reason] = reasons.get((kind, reason), 0) + times
+    listed = "".join(
+        f"<li>{count} {kind}: {with_simulated(reason)}</li>"
+        for (kind, reason), count in sorted(reasons.items(), key=lambda item: -item[1])
+    )
     heads = [(name, "") for name in ("row", "what", "reason", "machine", "times")]
     caption = f"{len(lines)} rows without figures"
     cells = [[*key, times] for key, times in lines.items()]
     body = table("failures-table", caption, heads, cells, searched=len(lines) > 12)
-    return section("failures", "Skipped and failed", body)
+    return section("failures", "Skipped and failed", f"<ul>{listed}</ul>{body}")
 
 
 def context_text(value):
@@ -269,8 +282,6 @@ def pictures(read, setups, medians):
     by_name = {}
     captions = {}
     for place, (name, _, caption, shown) in enumerate(plots.pictures(read, setups, medians)):
-        if name == "timeline":
-            continue
         picture = svg.text_of(shown, f"p{place}")
         label = text(shown.description)
         picture = picture.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
@@ -315,7 +326,10 @@ def timeline_data(trace):
             shown.append(
                 [round(begin, 4), round(end, 4), words.setdefault(word, len(words)), depth, index]
             )
-        lanes.append({"name": name, "depth": max(depths, default=0) + 1, "events": shown})
+        thin = name.lower().startswith(plots.WORKER_LANE)
+        height = LANE_PX * (plots.THIN if thin else 1)
+        depth = max(depths, default=0) + 1
+        lanes.append({"name": name, "depth": depth, "height": height, "events": shown})
     return {
         "label": f"Timeline of {trace.title}: {len(lanes)} lanes",
         "lanes": lanes,
@@ -328,7 +342,8 @@ def timeline_data(trace):
 
 def timelines(read):
     parts = []
-    for place, trace in enumerate(read.traces):
+    shown = plots.chosen_traces(read.traces)
+    for place, trace in enumerate(shown):
         key = f"timeline-{place}"
         title = trace.title
         if trace.simulated and "simulated" not in title:
@@ -345,13 +360,18 @@ def timelines(read):
         )
         data = json.dumps(timeline_data(trace), allow_nan=False, separators=(",", ":"))
         parts.append(
-            f"<h3>{with_simulated(title)}</h3>"
+            f"<details{' open' if place == 0 else ''}><summary>{with_simulated(title)}</summary>"
             f'<div class="tools">{buttons}<span class="soft">Keys: + − ← → 0; drag; Ctrl and wheel.'
             f'</span></div><div class="timeline" id="{key}" data-source="{key}-data" tabindex="0" '
             f'role="group" aria-label="Timeline of {text(title)}"></div>'
             f'<script type="application/json" id="{key}-data">'
             + data.replace("<", "\\u003c")
-            + "</script>"
+            + "</script></details>"
+        )
+    if len(shown) < len(read.traces):
+        parts.append(
+            f'<p class="soft">{len(shown)} of the {len(read.traces)} rows that the trace files '
+            "hold; a viewer such as Perfetto shows all.</p>"
         )
     return section("timeline", "Timeline", "".join(parts)) if parts else ""
 
@@ -386,11 +406,7 @@ def summary(read, setups):
 
 def page(read, setups):
     medians = results.medians(read.rows)
-    scenes = [
-        plots.Scene(read, setup, medians)
-        for setup in setups
-        if read.setups()[setup][0].implementation not in (results.REFERENCE, results.PUBLISHED)
-    ]
+    scenes = [plots.Scene(read, setup, medians) for setup in setups if plots.has_plots(read, setup)]
     sections = [
         ("verdict", "Verdict", verdicts(scenes)),
         ("side", "Side by side", side_by_side(read, list(read.setups()), medians)),

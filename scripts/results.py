@@ -204,16 +204,22 @@ def files_of(paths):
         yield from ((name, False) for name in found)
 
 
+def argument_of(text):
+    if not NUMBER.fullmatch(text):
+        return text
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
 def parse_name(name):
     """'H2D/pinned/async/bytes:4096' -> ('H2D', 'pinned/async', {'bytes': 4096})."""
     family, *parts = name.split("/")
     variant, arguments = [], {}
     for part in parts:
         key, colon, value = part.partition(":")
-        if colon and key and NUMBER.fullmatch(value):
+        if colon and key.isidentifier() and value:
             if key not in NAME_SETTINGS:
-                number = float(value)
-                arguments[key] = int(number) if number.is_integer() else number
+                arguments[key] = argument_of(value)
         elif part not in NAME_FLAGS:
             variant.append(part)
     return family, "/".join(variant), arguments

@@ -49,6 +49,7 @@ STAGES = {
     "order": "the series of step, copy and release in the loop (C + Hp + U)",
 }
 NEAR, DISAGREE, STARVED, TOO_MUCH, TIED = 0.97, 0.10, 0.9, 1.03, 0.01
+FEW = 6  # names in a sentence
 
 
 @dataclasses.dataclass
@@ -276,7 +277,9 @@ def headline(scene, entries):
         )
         return
     text += f", and {best.of_ceiling:.1%} of the ceiling, {ceiling:.2f} ({CEILING})"
-    if best.of_ceiling >= NEAR:
+    if best.of_ceiling > TOO_MUCH:
+        yield BAD, f"{text}. That cannot be: the machine's speed moved, so run both again.{alike}"
+    elif best.of_ceiling >= NEAR:
         yield (
             GOOD,
             (
@@ -346,23 +349,19 @@ def integrity(scene):
         yield BAD, f"{row}: {bad:.0f} bad batches. It trained on data that nobody made."
     if torn.empty:
         yield GOOD, f"No batch was bad in the {(~control).sum()} rows that check them."
-    for row, bad in zip(checked[control]["row"], checked[control]["bad_batches"], strict=True):
-        if bad > 0:
-            yield GOOD, f"The negative control {row} shows its {bad:.0f} bad batches, as it must."
-        else:
-            yield BAD, f"The negative control {row} shows no bad batch: the check may be blind."
+    seen = checked[control & (checked["bad_batches"] > 0)]["row"]
+    if len(seen):
+        yield GOOD, f"Negative controls that show bad batches, as they must: {', '.join(seen)}."
+    for row in checked[control & (checked["bad_batches"] == 0)]["row"]:
+        yield BAD, f"The negative control {row} shows no bad batch: the check may be blind."
 
 
 def steadiness(scene):
-    rows = scene.table[scene.table["unsteady"].astype(bool)]["row"]
-    if len(rows):
-        yield (
-            NOTE,
-            (
-                f"Unsteady, the halves of the window differ: {', '.join(rows)}. Repeat them before "
-                "you believe them."
-            ),
-        )
+    rows = list(scene.table[scene.table["unsteady"].astype(bool)]["row"])
+    if rows:
+        more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
+        words = f"Unsteady, the halves of the window differ: {', '.join(rows[:FEW])}{more}. "
+        yield NOTE, words + "Repeat them before you believe them."
 
 
 def transfers(scene):
@@ -377,10 +376,9 @@ def transfers(scene):
         share = pinned.get("of_link", math.nan)
         text += f", {share:.0%} of its own rate" if share == share else ""
         if "pageable" in best:
-            text += (
-                f"; from pageable memory {best['pageable']['GBps']:.1f} GB/s, "
-                f"{pinned['GBps'] / best['pageable']['GBps']:.1f} times slower"
-            )
+            ratio = pinned["GBps"] / best["pageable"]["GBps"]
+            slower = f"{ratio:.1f} times slower" if ratio > 1.1 else "as fast"
+            text += f"; from pageable memory {best['pageable']['GBps']:.1f} GB/s, {slower}"
         yield NOTE, text + "."
     waits = scene.family("Copy", "waits_for_stream")
     found = waits[waits["variant"] == "pageable/async/busy"]
@@ -415,20 +413,17 @@ def loading(scene):
     ceiling = scene.ceiling()
     if rows.empty or not ceiling:
         return
+    feeding, starving = [], []
     for variant, own in rows.groupby("variant", sort=False):
         enough = own[own["batches_per_s"] >= ceiling].sort_values("arg_workers")
         name = variant.replace("_", " ")
         if len(enough):
-            yield (
-                NOTE,
-                (
-                    f"The loader {name} feeds the ceiling of {ceiling:.1f} batches/s from "
-                    f"{enough['arg_workers'].iloc[0]:.0f} workers on."
-                ),
-            )
+            feeding.append(f"{name} from {enough['arg_workers'].iloc[0]:.0f} on")
         else:
-            most = own["batches_per_s"].max()
-            yield NOTE, f"The loader {name} reaches {most:.1f} of the {ceiling:.1f} batches/s."
+            starving.append(f"{name} ({own['batches_per_s'].max():.1f} at most)")
+    words = f"Loaders, by the workers they need to feed the ceiling's {ceiling:.1f} batches/s: "
+    words += f"{', '.join(feeding) or 'none is enough'}."
+    yield NOTE, words + (f" Not enough: {', '.join(starving)}." if starving else "")
 
 
 def staging(scene):

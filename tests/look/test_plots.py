@@ -1,5 +1,6 @@
 """The plots: each is drawn where there is data, says where it comes from, and nothing is cut."""
 
+import itertools
 import os
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -32,7 +33,8 @@ def drawn(*files, traces=()):
     found = {}
     with looking.folder_of(**named) as folder:
         read, setups = plots.with_published([folder])
-        for name, setup, _, shown in plots.pictures(read, setups):
+        pictures = itertools.chain(plots.pictures(read, setups), plots.timeline_pictures(read))
+        for name, setup, _, shown in pictures:
             picture = svg.text_of(shown, name)
             texts = [
                 "".join(t.itertext())
@@ -65,6 +67,17 @@ def problems_of(shown):
         if box.x0 < whole.x0 - 1 or box.x1 > whole.x1 + 1 or box.y0 < -1 or box.y1 > whole.y1 + 1:
             yield f"{text.get_text()!r} is cut"
     for axes in shown.axes:
+        for line in axes.lines:
+            marked = line.get_marker() not in ("None", None, "")
+            for x, y in line.get_xydata() if marked else ():
+                (x0, x1), (y0, y1) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+                if not (x0 <= x <= x1 and y0 <= y <= y1):
+                    yield f"a mark of {line.get_label()!r} lies outside"
+        words = [(t.get_window_extent(renderer), t.get_text()) for t in axes.texts]
+        for place, (box, word) in enumerate(words):
+            for other, another in words[place + 1 :]:
+                if box.overlaps(other):
+                    yield f"{word!r} and {another!r} overlap"
         for axis, side in ((axes.xaxis, 0), (axes.yaxis, 1)):
             boxes = [
                 (t.label1.get_window_extent(renderer), t.label1.get_text())

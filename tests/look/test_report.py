@@ -128,7 +128,7 @@ class Verdict(unittest.TestCase):
             "55.3 GB/s from pinned memory, 88%",
             "6.1 times slower",
             "waits for earlier work",
-            "The loader libtorch feeds the ceiling",
+            "libtorch from 16 on",
             "Page-locking a buffer has paid after 4 uses",
             "hides under it to 96%",
         ):

@@ -154,8 +154,8 @@ class Table(unittest.TestCase):
             ),
             "Factorial/memory:pinned/copy:async/sync_every:0": (
                 "Factorial",
-                "memory:pinned/copy:async",
-                {"sync_every": 0},
+                "",
+                {"memory": "pinned", "copy": "async", "sync_every": 0},
             ),
             "BM_x/8/iterations:5/manual_time": ("BM_x", "8", {}),
             "BM_x": ("BM_x", "", {}),
