@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+import subprocess
 import unittest
 
 import example
@@ -355,6 +356,23 @@ class Traces(unittest.TestCase):
             traces = results.read([folder]).traces
         self.assertEqual(len(traces), 2)
         self.assertEqual(traces[1].lanes[0][1][0][0], 0.0)
+
+    @unittest.skipUnless(os.environ.get("FEEDRATE_BENCH"), "no bench to ask: FEEDRATE_BENCH")
+    def test_what_bench_writes(self):
+        with looking.folder_of() as folder:
+            command = [os.environ["FEEDRATE_BENCH"], "--device=sim:l40s", "--workers=2"]
+            command += ["--benchmark_filter=Pipeline/(streams|direct)$"]
+            command += [f"--timeline={folder}/t.json", f"--benchmark_out={folder}/r.json"]
+            subprocess.run(command, check=True, capture_output=True, timeout=120)
+            read_ = results.read([folder])
+        self.assertEqual(len(read_.traces), 2)
+        for trace in read_.traces:
+            lanes = dict(trace.lanes)
+            self.assertTrue(trace.simulated)
+            self.assertTrue({"device: copy stream", "device: compute stream"} <= set(lanes))
+            self.assertEqual({e[2] for e in lanes["device: compute stream"]}, {"compute"})
+            self.assertTrue(any("training loop" in name for name in lanes))
+        self.assertEqual(len(results.good(read_.rows)), 2)
 
     def test_malformed(self):
         cases = {
