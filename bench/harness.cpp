@@ -57,8 +57,8 @@ Step& Session::step(const Spec& spec) {
   if (step == nullptr) {
     step = make_step(spec.step, info_);
   }
-  if (!info_.simulated && !spec.shape().empty &&
-      warm_.insert({spec.step, spec.batch, spec.image, spec.shape().pixel}).second) {
+  const std::tuple warmth{spec.step, spec.batch, spec.image, spec.shape().pixel};
+  if (!info_.simulated && !spec.shape().empty && !warm_.contains(warmth)) {
     const auto batch = resident(spec);
     const auto stream = parts_.device.stream("compute");
     for (int i = 0; i < kWarmSteps; ++i) {
@@ -73,6 +73,7 @@ Step& Session::step(const Spec& spec) {
       });
       parts_.device.synchronize(*stream);
     }
+    warm_.insert(warmth);
   }
   step->reset();
   return *step;
@@ -89,7 +90,7 @@ std::unique_ptr<Source> Session::source(const Spec& spec,
 
 RunParts Session::run_parts(Source* source, Step& step) {
   if (first_ == 0) {
-    state_->ResumeTiming();
+    time_cpu(true);
   }
   Step* runs = &step;
   if (parts_.torch_profile != nullptr) {
@@ -142,7 +143,9 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
   // Entered once. Failures, too, are reported from inside: Google Benchmark wants the same number
   // of iterations of every repetition.
   while (state.KeepRunningBatch(row.spec.steps)) {
-    state.PauseTiming();  // CPU time is of the measured steps alone: step_done() resumes it
+    // CPU time is of the measured steps alone: step_done() goes on with it.
+    state.PauseTiming();
+    timed_ = false;
     try {
       if (const auto failed = failed_.find(row.name); failed != failed_.end()) {
         // Google Benchmark crashes when a repetition fails and a later one does not.
@@ -153,7 +156,7 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
       }
       parts_.device.prepare(row.spec);
       write(row.run(*this, row.spec), state);
-      state.ResumeTiming();
+      time_cpu(true);  // as Google Benchmark wants to find it
     } catch (const Interrupted& error) {
       parts_.results.leave_out_failures(row.name);
       state.SkipWithError(error.what());
@@ -169,11 +172,15 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
   parts_.progress.clear();
 }
 
+void Session::time_cpu(bool on) {
+  if (std::exchange(timed_, on) != on) {
+    on ? state_->ResumeTiming() : state_->PauseTiming();
+  }
+}
+
 void Session::step_done(int done, int total) {
-  if (done == first_) {
-    state_->ResumeTiming();
-  } else if (done == end_) {
-    state_->PauseTiming();
+  if (done >= first_) {  // some rows do several samples at a time
+    time_cpu(done < end_);
   }
   parts_.progress.step(done, total);
 }

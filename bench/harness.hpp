@@ -109,6 +109,8 @@ class Session {
   void run(const BenchRow& row, benchmark::State& state);
   void write(const Report& report, benchmark::State& state);
   void step_done(int done, int total);
+  // Whether what runs now counts as the row's CPU time.
+  void time_cpu(bool on);
 
   Parts parts_;
   DeviceInfo info_;
@@ -125,6 +127,7 @@ class Session {
   benchmark::State* state_ = nullptr;
   int first_ = 0;
   int end_ = 0;
+  bool timed_ = false;
 };
 
 }  // namespace feedrate

@@ -186,6 +186,7 @@ Report run_tensor_copy(Session& session, const Spec& spec, const CopyKind& kind,
       to.insert(to.end(), more.begin(), more.end());
     };
     session.sampled(0);
+    session.sampled(spec.warmup);
     for (int turn = 1; turn <= kTurns; ++turn) {
       append(ours_s, measure_copies(device, memory, kind, each));
       append(theirs_s, measure_copies(device, memory, tensor, each));
