@@ -21,6 +21,7 @@ set(core_tests
   tests/report_test.cpp
   tests/samples_test.cpp
   tests/ladder_test.cpp
+  tests/trace_test.cpp
 )
 add_executable(core_tests ${core_tests})
 target_include_directories(core_tests PRIVATE tests fixtures)

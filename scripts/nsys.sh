@@ -61,13 +61,17 @@ for row in "${rows[@]}"; do
   rm -f "$base".{nsys-rep,sqlite,json,timeline.json,log}
   say "$row under nsys …"
   # --capture-range-end=stop: else nsys ends the program with the range, and no row is written.
-  # Stopping with a summary of its own on stdout is what the log is for.
   if ! "$nsys" profile --capture-range=cudaProfilerApi --capture-range-end=stop \
     --trace=cuda,nvtx,osrt --force-overwrite=true --output="$base" \
     "$bench" "$@" --benchmark_filter="$(exactly "$row")" --capture \
     --benchmark_out="$base.json" --timeline="$base.timeline.json" >"$base.log" 2>&1; then
     tail -n 5 "$base.log" >&2
     say "$row failed (the whole output is in $base.log)"
+    status=1
+    continue
+  fi
+  if [[ ! -e $base.nsys-rep ]]; then
+    say "$row ran, but nothing was captured: is there a GPU? (the whole output is in $base.log)"
     status=1
     continue
   fi
