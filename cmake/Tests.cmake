@@ -70,7 +70,7 @@ if(Python3_FOUND)
     # The program as its users call it: rows, result files, bad input, Ctrl-C.
     add_test(NAME bench_cli
              COMMAND ${Python3_EXECUTABLE} -m unittest discover -s ${PROJECT_SOURCE_DIR}/tests/cli)
-    set_tests_properties(bench_cli PROPERTIES TIMEOUT 900
+    set_tests_properties(bench_cli PROPERTIES TIMEOUT 1500
                          ENVIRONMENT "FEEDRATE_BENCH=$<TARGET_FILE:bench>")
   endif()
 endif()
