@@ -236,8 +236,8 @@ std::vector<BenchRow> transfer_rows(const RowContext& context, Direction directi
       for (const std::size_t bytes : transfer_sizes(context)) {
         const CopyKind kind{.direction = direction, .memory = memory, .mode = mode, .bytes = bytes};
         add(name_of(memory), kind, [kind, reference](Session& session, const Spec& spec) {
-          return run_copies(session, spec, kind, *reference, [&](TransferMemory& memory) {
-            return measure_copies(session.device(), memory, kind, sampling(session, spec));
+          return run_copies(session, spec, kind, *reference, [&](TransferMemory& copied) {
+            return measure_copies(session.device(), copied, kind, sampling(session, spec));
           });
         });
       }
