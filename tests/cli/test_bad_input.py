@@ -89,7 +89,8 @@ class BadInput(Case):
         self.assert_refused("--device=tpu", says=["tpu", "cpu", "sim", "auto"])
         self.assert_refused("--device=", says="--device=")
         self.assert_refused("--device=sim:nothing", says=["nothing", "l40s"])
-        self.assert_refused("--loader=magic", says=["magic", "inline, threads, processes or libtorch"])
+        loaders = "inline, threads, processes or libtorch"
+        self.assert_refused("--loader=magic", says=["magic", loaders])
         self.assert_refused("--schedule=serial,two", says="serial, two_streams or prefetcher")
         self.assert_refused("--window=long", says="steady or published")
         self.assert_refused("--trace=maybe", says="auto, on or off")
