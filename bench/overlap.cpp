@@ -61,8 +61,8 @@ struct OverlapMemory {
   }
 };
 
-// The clock that compute runs on may drift: it is measured before and after what it is compared
-// with.
+// The compute clock drifts, and the link is shared with others: what is alone is measured before
+// and after what it is compared with.
 Turns mean_of(const Turns& before, const Turns& after) {
   return {.turn_s = (before.turn_s + after.turn_s) / 2};
 }
@@ -90,9 +90,11 @@ Report run_spin(Session& session, const Spec& spec, double ratio, bool two_strea
   const Turns compute = pipeline.work_alone(work, alone(spec));
   pipeline.set_amount({.bytes = bytes, .chunks = chunks});
   const Turns both = pipeline.both(work, two_streams, sampling(session, spec));
-  const Turns after = pipeline.work_alone(work, alone(spec));
-  return overlap_report(spec, static_cast<double>(bytes), whole_copy, mean_of(compute, after),
-                        both);
+  const Turns compute_after = pipeline.work_alone(work, alone(spec));
+  pipeline.set_amount({.bytes = bytes});
+  const Turns copy_after = pipeline.copy_alone(alone(spec));
+  return overlap_report(spec, static_cast<double>(bytes), mean_of(whole_copy, copy_after),
+                        mean_of(compute, compute_after), both);
 }
 
 // The batch is copied as often as the ratio wants: a step of the model takes what it takes.
@@ -129,7 +131,9 @@ Report run_step(Session& session, const Spec& spec, double ratio, bool two_strea
   pipeline.set_amount({.bytes = bytes});
   const Turns copy = pipeline.copy_alone(alone(spec));
   const Turns both = pipeline.both(work, two_streams, sampling(session, spec));
-  return overlap_report(spec, static_cast<double>(bytes), copy, compute, both);
+  return overlap_report(spec, static_cast<double>(bytes),
+                        mean_of(copy, pipeline.copy_alone(alone(spec))),
+                        mean_of(compute, pipeline.work_alone(work, alone(spec))), both);
 }
 
 std::string streams_text(bool two_streams) { return two_streams ? "two_streams" : "one_stream"; }
