@@ -218,11 +218,14 @@ std::vector<Flag> own_flags() {
       text("torch_profile", "FILE.json",
            "writes LibTorch's (Kineto) trace of the measured steps of the one row chosen",
            &Options::torch_profile),
-      bounds("sweep_workers", {1, 4096}, "workers of the Workers and Loader rows: powers of two",
+      bounds("sweep_workers", {1, 4096},
+             "workers of the Workers and Loader rows: both bounds, powers of two between",
              &Options::sweep_workers),
-      bounds("sweep_batch", {1, 65536}, "batches of the BatchSize rows: powers of two",
+      bounds("sweep_batch", {1, 65536},
+             "batches of the BatchSize rows: both bounds, powers of two between",
              &Options::sweep_batch),
-      bounds("sweep_image", {32, 8192, 4}, "images of the ImageSize rows: powers of two",
+      bounds("sweep_image", {32, 8192, 4},
+             "images of the ImageSize rows: both bounds, powers of two between",
              &Options::sweep_image),
       toggle("help", "prints this", &Options::help),
       toggle("version", "prints the version", &Options::version),
@@ -361,8 +364,8 @@ std::string help_text(const DeviceTable& devices) {
   std::string text =
       "usage: bench [flags]\n\n"
       "Measures how fast training data reaches the GPU, and which stage holds it back.\n"
-      "Exit status: 0 all rows ran, 1 a row failed or the result could not be written,\n"
-      "2 wrong usage, 130 interrupted (finished rows are written).\n";
+      "Exit status: 0 all rows ran, 1 a row failed or trained on bad batches, or the result could\n"
+      "not be written, 2 wrong usage, 130 interrupted (finished rows are written).\n";
   const auto choice_line = [&](std::string_view name, std::string_view help) {
     text += "      " + padded(std::string(name), kNameWidth) + "  " + std::string(help) + "\n";
   };

@@ -294,7 +294,11 @@ class Program {
     }
     describe_run(info);
     if (!info.simulated && !stop) {
-      add_context(cpu_rate_context(datasets));
+      try {
+        add_context(cpu_rate_context(datasets));
+      } catch (const Error& error) {
+        say(std::string("the arithmetic rate of the cores is not in the context: ") + error.what());
+      }
     }
 
     initialize_benchmark(options_, argv_[0]);
@@ -333,7 +337,8 @@ class Program {
     bool written = write(stop);
     written = write_timelines() && written;
     written = write_profile() && written;
-    return stop ? Interrupt::kExitStatus : results_.failed() || !written ? kFailed : kOk;
+    const bool failed = results_.failed() || trained_on_bad_ || !written;
+    return stop ? Interrupt::kExitStatus : failed ? kFailed : kOk;
   }
 
  private:
@@ -403,6 +408,7 @@ class Program {
       if (run.run_type == Run::RT_Iteration && bad != run.counters.end() && bad->second > 0 &&
           run.report_label.find(kNegativeControl) == std::string::npos) {
         say(run.benchmark_name() + ": steps trained on batches that were not the loader's");
+        trained_on_bad_ = true;
       }
     }
     const bool hidden = options_.display_aggregates_only && options_.repetitions > 1 &&
@@ -538,6 +544,7 @@ class Program {
   std::optional<ResultFile> profile_file_;
   std::optional<TorchProfile> profile_;
   Progress* progress_ = nullptr;  // while rows run
+  bool trained_on_bad_ = false;
   std::mutex context_mutex_;
   ContextList context_;
 };

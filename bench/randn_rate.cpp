@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "feedrate/error.hpp"
 #include "feedrate/time.hpp"
 
 namespace feedrate {
@@ -20,7 +23,12 @@ double randn_GBps(const DatasetTable& datasets, int threads) {
   std::atomic<TimeNs> end = 0;  // set to let them go
   std::vector<std::int64_t> made(static_cast<std::size_t>(threads));
   std::vector<std::thread> pool;
-  for (std::int64_t& samples : made) {
+  const auto join = [&] {
+    for (std::thread& thread : pool) {
+      thread.join();
+    }
+  };
+  const auto start = [&](std::int64_t& samples) {
     pool.emplace_back([&] {
       const auto dataset = make_dataset(datasets, "randn", kInCache, DatasetPlace::kWorker);
       std::vector<std::uint64_t> words(kInCache.image_bytes() / sizeof(std::uint64_t));
@@ -37,15 +45,25 @@ double randn_GBps(const DatasetTable& datasets, int threads) {
       }
       samples = done;
     });
+  };
+  try {
+    for (std::int64_t& samples : made) {
+      start(samples);
+    }
+  } catch (const std::system_error& error) {
+    end = 1;  // long ago: lets go of those that wait
+    join();
+    throw Error("thread " + std::to_string(pool.size() + 1) + " of " + std::to_string(threads) +
+                " could not be started: " + error.what());
   }
   while (ready < threads) {
     std::this_thread::yield();
   }
   end = monotonic_now() + kDuration;
+  join();
   double samples = 0;
-  for (std::size_t i = 0; i < pool.size(); ++i) {
-    pool[i].join();
-    samples += static_cast<double>(made[i]);
+  for (const std::int64_t count : made) {
+    samples += static_cast<double>(count);
   }
   return samples * static_cast<double>(kInCache.image_bytes()) / to_s(kDuration) * 1e-9;
 }

@@ -6,7 +6,8 @@
 namespace feedrate {
 
 // "randn" samples that `threads` threads make together, over and over, each in a buffer that fits
-// the cache: GB (1e9 bytes) a second. Takes a twentieth of a second.
+// the cache: GB (1e9 bytes) a second. Takes a twentieth of a second. Throws Error when a thread
+// cannot be started.
 double randn_GBps(const DatasetTable& datasets, int threads);
 
 }  // namespace feedrate

@@ -208,11 +208,11 @@ class Guard(FamilyCase):
                 self.assertAlmostEqual(blocks, self.BLOCKS[schedule] if none else 2)
         self.assert_sound()
 
-    def test_expected_bad_batches_are_no_warning_and_others_are(self):
+    def test_bad_batches_fail_the_run_where_they_are_not_expected(self):
         done = bench(SIM, of("Guard"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        done = bench(SIM, "--benchmark_filter=Pipeline/direct", "--guard=none")
-        self.assertEqual(done.returncode, 0)
+        done = bench(SIM, "--benchmark_filter=Pipeline/direct$", "--guard=none")
+        self.assertEqual(done.returncode, 1)
         warning = r"\Abench: Pipeline/direct: steps trained on batches [^\n]+\n\Z"
         self.assertRegex(done.stderr, warning)
 
