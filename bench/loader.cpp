@@ -51,28 +51,12 @@ std::vector<Variant> variants() {
 
 constexpr const char* kInCache = "randn_in_cache";
 
-// Batches a second of the rows that have run, by variant and workers: what others are compared to.
-class Rates {
- public:
-  void put(const std::string& variant, int workers, double rate) {
-    rates_[{variant, workers}] = rate;
-  }
-  // `rate` as a share of that row's times `factor`; no counter if that one has not run.
-  void compare(Report& report, const std::string& counter, double rate, const std::string& variant,
-               int workers, double factor) const {
-    const auto found = rates_.find({variant, workers});
-    if (found != rates_.end()) {
-      report.counters.push_back({counter, rate / (factor * found->second)});
-    }
-  }
-
- private:
-  std::map<std::pair<std::string, int>, double> rates_;
-};
+// Batches a second of one worker, by variant, of the rows that have run.
+using OneWorkerRates = std::map<std::string, double>;
 
 // What every row of the family says of its rate. No workers: inline, which is one producer.
 Report report_rate(const Spec& spec, const std::string& variant, int workers, double window_s,
-                   std::shared_ptr<Rates> rates) {
+                   OneWorkerRates& one_worker) {
   const double rate = spec.steps / window_s;
   Report report{.window_s = window_s,
                 .steps = spec.steps,
@@ -80,9 +64,11 @@ Report report_rate(const Spec& spec, const std::string& variant, int workers, do
   report.counters = {{"batches_per_s", rate},
                      {"images_per_s", rate * spec.batch},
                      {"GBps", rate * static_cast<double>(spec.shape().bytes()) * 1e-9}};
-  rates->put(variant, workers, rate);
-  if (workers > 0) {
-    rates->compare(report, "scaling", rate, variant, 1, workers);
+  if (workers == 1) {
+    one_worker[variant] = rate;
+  }
+  if (const auto one = one_worker.find(variant); workers > 0 && one != one_worker.end()) {
+    report.counters.push_back({"scaling", rate / (workers * one->second)});
   }
   return report;
 }
@@ -97,7 +83,7 @@ std::unique_ptr<Source> make(const Session& session, const Spec& spec, const Lib
 }
 
 Report run_loader(Session& session, const Spec& spec, const Variant& variant,
-                  const std::shared_ptr<Rates>& rates) {
+                  OneWorkerRates& one_worker) {
   Device& device = session.device();
   const int lanes = std::max(1, spec.worker_count());
   // The arithmetic ceiling right before and right after: the speed of shared cores moves.
@@ -136,7 +122,7 @@ Report run_loader(Session& session, const Spec& spec, const Variant& variant,
     rounds_ms.push_back(to_ms(taken[end] - taken[end - round]) / static_cast<double>(round));
   }
   Report report = report_rate(spec, variant.name, spec.worker_count(),
-                              to_s(taken.back() - taken[first]), rates);
+                              to_s(taken.back() - taken[first]), one_worker);
   report.counters.push_back({"first_batch_ms", to_ms(taken.front() - begin)});
   if (!session.device_info().simulated) {
     const double GBps =
@@ -150,8 +136,7 @@ Report run_loader(Session& session, const Spec& spec, const Variant& variant,
   return report;
 }
 
-Report run_in_cache(Session& session, const Spec& spec, int workers,
-                    const std::shared_ptr<Rates>& rates) {
+Report run_in_cache(Session& session, const Spec& spec, int workers, OneWorkerRates& one_worker) {
   if (session.device_info().simulated) {
     throw Unsupported("nothing is computed on a simulated device");
   }
@@ -165,26 +150,18 @@ Report run_in_cache(Session& session, const Spec& spec, int workers,
     }
     session.sampled(sample + 1);
   }
-  Report report = report_rate(spec, kInCache, workers, median(batch_s) * spec.steps, rates);
+  Report report = report_rate(spec, kInCache, workers, median(batch_s) * spec.steps, one_worker);
   report.counters.push_back({"spread", spread(batch_s)});
   report.unsteady = unsteady(batch_s);
   return report;
 }
 
-std::vector<int> worker_counts(const RowContext& context) {
-  Bounds bounds = context.sweep_workers;
-  std::set<int> counts;
-  if (bounds.most == 0) {
-    bounds = {1, 2 * context.cores};
+std::set<int> worker_counts(const RowContext& context) {
+  std::set<int> counts = sweep_axis(context.sweep_workers, {1, 2 * context.cores});
+  if (context.sweep_workers.most == 0) {
     counts.insert(context.cores);
   }
-  counts.insert({bounds.least, bounds.most});
-  for (int power = 1; power <= bounds.most; power *= 2) {
-    if (power >= bounds.least) {
-      counts.insert(power);
-    }
-  }
-  return {counts.begin(), counts.end()};
+  return counts;
 }
 
 std::string name_of_row(const std::string& variant, int workers) {
@@ -200,7 +177,7 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
   constexpr int kFewestRounds = 2;
   constexpr int kCacheSamples = 10;
   const auto own = members_but({"batch", "image", "prefetch", "steps"});
-  const auto rates = std::make_shared<Rates>();
+  const auto rates = std::make_shared<OneWorkerRates>();
 
   std::vector<BenchRow> rows;
   // The ceiling comes first: the others are compared with it.
@@ -210,12 +187,12 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
          .spec = {.step = StepKind::kNull, .warmup = 1, .steps = kCacheSamples},
          .own = own,
          .run = [=](Session& session,
-                    const Spec& spec) { return run_in_cache(session, spec, workers, rates); },
+                    const Spec& spec) { return run_in_cache(session, spec, workers, *rates); },
          .arguments = {{"variant", kInCache}, {"workers", std::to_string(workers)}}});
   }
   for (const Variant& variant : variants()) {
     const bool in_line = variant.spec.loader == LoaderKind::kInline;
-    for (const int workers : in_line ? std::vector{0} : worker_counts(context)) {
+    for (const int workers : in_line ? std::set{0} : worker_counts(context)) {
       if (workers > variant.most_workers) {
         continue;
       }
@@ -226,7 +203,7 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
           .spec = variant.spec,
           .own = own,
           .run = [=](Session& session,
-                     const Spec& spec) { return run_loader(session, spec, variant, rates); },
+                     const Spec& spec) { return run_loader(session, spec, variant, *rates); },
           .arguments = {{"variant", variant.name}}};
       if (!in_line) {
         row.spec.workers = workers;

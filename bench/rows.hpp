@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,6 +67,10 @@ struct Family {
 
 // In the order of the flow. Names are unique, and none is contained in another's rows.
 const std::vector<Family>& families();
+
+// The values of a sweep's axis: both bounds, and the powers of two between them. `usual` where the
+// user gave none.
+std::set<int> sweep_axis(Bounds given, Bounds usual);
 
 // All members of Spec but those: for the `own` of rows that read only a few.
 std::vector<std::string_view> members_but(const std::vector<std::string_view>& read);

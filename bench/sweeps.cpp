@@ -1,5 +1,3 @@
-#include <set>
-
 #include "feedrate/error.hpp"
 #include "harness.hpp"
 #include "rows.hpp"
@@ -21,18 +19,6 @@ Report run_if_it_fits(Session& session, const Spec& spec) {
     }
     throw;
   }
-}
-
-// Both bounds and the powers of two between them.
-std::set<int> axis(Bounds given, Bounds usual) {
-  const Bounds bounds = given.most > 0 ? given : usual;
-  std::set<int> values{bounds.least, bounds.most};
-  for (long value = 1; value < bounds.most; value *= 2) {
-    if (value > bounds.least) {
-      values.insert(static_cast<int>(value));
-    }
-  }
-  return values;
 }
 
 struct Sweep {
@@ -60,21 +46,32 @@ std::vector<BenchRow> rows_of(const Sweep& sweep, const std::set<int>& values) {
 
 }  // namespace
 
+std::set<int> sweep_axis(Bounds given, Bounds usual) {
+  const Bounds bounds = given.most > 0 ? given : usual;
+  std::set<int> values{bounds.least, bounds.most};
+  for (long value = 1; value < bounds.most; value *= 2) {
+    if (value > bounds.least) {
+      values.insert(static_cast<int>(value));
+    }
+  }
+  return values;
+}
+
 std::vector<BenchRow> workers_rows(const RowContext& context) {
   return rows_of({"Workers", {"workers", "pinned", "direct"}, "workers", &Spec::workers},
-                 axis(context.sweep_workers, {1, context.cores}));
+                 sweep_axis(context.sweep_workers, {1, context.cores}));
 }
 
 std::vector<BenchRow> batch_size_rows(const RowContext& context) {
   const Bounds usual = context.device == DeviceType::kCpu ? Bounds{2, 8} : Bounds{8, 256};
   return rows_of({"BatchSize", {"baseline", "streams", "direct"}, "batch", &Spec::batch},
-                 axis(context.sweep_batch, usual));
+                 sweep_axis(context.sweep_batch, usual));
 }
 
 std::vector<BenchRow> image_size_rows(const RowContext& context) {
   const Bounds usual = context.device == DeviceType::kCpu ? Bounds{32, 96} : Bounds{64, 1024};
   return rows_of({"ImageSize", {"baseline", "streams", "direct"}, "image", &Spec::image},
-                 axis(context.sweep_image, usual));
+                 sweep_axis(context.sweep_image, usual));
 }
 
 }  // namespace feedrate
