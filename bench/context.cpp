@@ -16,13 +16,6 @@
 namespace feedrate {
 namespace {
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 // The value behind "key   : value" in a file of /proc.
 std::string proc_value(const char* path, const std::string& key) {
   std::ifstream file(path);
@@ -121,7 +114,7 @@ ContextList host_context() {
       {"feedrate.numa_nodes", numa_nodes()},
       {"feedrate.memory_GB", memory_GB()},
       {"feedrate.kernel", kernel()},
-      {"feedrate.huge_pages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
+      {"feedrate.huge_pages", first_line_of("/sys/kernel/mm/transparent_hugepage/enabled")},
   };
 }
 
@@ -150,7 +143,7 @@ StealTime::StealTime() : start_(read()) {}
 // guest times behind them are in user's already.
 StealTime::Jiffies StealTime::read() {
   constexpr int kSteal = 7;
-  std::istringstream stream(first_line("/proc/stat"));
+  std::istringstream stream(first_line_of("/proc/stat"));
   stream.imbue(std::locale::classic());
   std::string cpu;
   stream >> cpu;

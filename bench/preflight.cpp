@@ -18,13 +18,6 @@
 namespace feedrate {
 namespace {
 
-std::string line_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::optional<std::size_t> soft_limit(decltype(RLIMIT_MEMLOCK) resource) {
   rlimit limit{};
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
@@ -43,7 +36,7 @@ std::optional<std::size_t> shared_memory_free() {
 
 // "50000 100000": that many microseconds of CPU time in each period; "max …": no limit.
 std::optional<double> quota_of(const std::filesystem::path& group) {
-  std::istringstream stream(line_of(group / "cpu.max"));
+  std::istringstream stream(first_line_of(group / "cpu.max"));
   stream.imbue(std::locale::classic());
   double quota_us = 0;
   double period_us = 0;
@@ -55,21 +48,13 @@ std::optional<double> quota_of(const std::filesystem::path& group) {
 
 // The tightest of the control group that this process is in and all above it.
 std::optional<double> quota_cores() {
-  std::ifstream groups("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(groups, line) && !line.starts_with("0::")) {
-  }
-  const std::filesystem::path root = "/sys/fs/cgroup";
-  std::filesystem::path group = root;
-  if (line.starts_with("0::")) {
-    group += std::string_view(line).substr(std::string_view("0::").size());
-  }
+  std::filesystem::path group = control_group().value_or(kControlGroups);
   std::optional<double> tightest;
   for (;; group = group.parent_path()) {
     if (const auto quota = quota_of(group); quota && (!tightest || *quota < *tightest)) {
       tightest = quota;
     }
-    if (group.native().size() <= root.native().size()) {
+    if (group.native().size() <= kControlGroups.size()) {
       return tightest;
     }
   }
@@ -93,7 +78,7 @@ std::vector<int> nodes_of_process() {
         name.size() == kPrefix) {
       continue;
     }
-    std::istringstream ranges(line_of(entry.path() / "cpulist"));
+    std::istringstream ranges(first_line_of(entry.path() / "cpulist"));
     bool used = false;
     for (std::string range; std::getline(ranges, range, ',');) {
       std::istringstream bounds(range);

@@ -1,9 +1,11 @@
-// Text: numbers and lists as people read them, whatever the locale.
+// Text: numbers and lists as people read them, whatever the locale; what the kernel says in a line.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,14 @@ inline std::string fixed(double value, int digits) {
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
                                  std::chars_format::fixed, digits);
   return {text.data(), end.ptr};
+}
+
+// The first line of a file; empty if it cannot be read.
+inline std::string first_line_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 // "inline, threads or processes".
