@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "feedrate/transfer.hpp"
 #include "harness.hpp"
 #include "host_memory.hpp"
+#include "random_bytes.hpp"
 #include "rows.hpp"
 #include "transfer_rows.hpp"
 
@@ -55,11 +55,7 @@ Report run_fill(Session& session, const Spec& spec, MakePool make_pool) {
   }
   const std::size_t bytes = images_bytes(spec);
   const Buffer batch = map_private(bytes);
-  std::mt19937_64 random(1);
-  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes; at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = random();
-    std::memcpy(batch.data() + at, &word, sizeof word);
-  }
+  fill_random(batch.span());
   const auto pool = make_pool(device, bytes);
 
   std::vector<double> fills_s;

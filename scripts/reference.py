@@ -427,18 +427,24 @@ def blank_row(rung, index, repetition, options):
     }
 
 
-def timed_row(row, results, options):
-    window_ms, cpu_ms, steps_ms = results
-    steps_per_s = options.steps * 1e3 / window_ms
+def put_rate(row, counter, window_ms, cpu_ms, options):
+    """What rows of steps and of batches have in common. Returns the rate, which `counter` is."""
+    rate = options.steps * 1e3 / window_ms
     row.update(
         iterations=options.steps,
         real_time=window_ms / options.steps,
         cpu_time=cpu_ms / options.steps,
         time_unit="ms",
-        items_per_second=steps_per_s * options.batch,
-        steps_per_s=steps_per_s,
-        images_per_s=steps_per_s * options.batch,
+        items_per_second=rate * options.batch,
+        images_per_s=rate * options.batch,
     )
+    row[counter] = rate
+    return rate
+
+
+def timed_row(row, results, options):
+    window_ms, cpu_ms, steps_ms = results
+    steps_per_s = put_rate(row, "steps_per_s", window_ms, cpu_ms, options)
     if row["name"].startswith("Pipeline/"):
         row["bytes_per_second"] = steps_per_s * batch_bytes(options)
     if steps_ms:
@@ -449,18 +455,9 @@ def timed_row(row, results, options):
 
 def loader_row(row, results, options):
     window_ms, cpu_ms, first_batch_ms = results
-    batches_per_s = options.steps * 1e3 / window_ms
-    row.update(
-        iterations=options.steps,
-        real_time=window_ms / options.steps,
-        cpu_time=cpu_ms / options.steps,
-        time_unit="ms",
-        items_per_second=batches_per_s * options.batch,
-        batches_per_s=batches_per_s,
-        images_per_s=batches_per_s * options.batch,
-        GBps=batches_per_s * batch_bytes(options) * 1e-9,
-        first_batch_ms=first_batch_ms,
-    )
+    batches_per_s = put_rate(row, "batches_per_s", window_ms, cpu_ms, options)
+    row["GBps"] = batches_per_s * batch_bytes(options) * 1e-9
+    row["first_batch_ms"] = first_batch_ms
     return row
 
 
