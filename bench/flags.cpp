@@ -168,11 +168,16 @@ Flag bounds(const std::string& name, const Range& range, const std::string& help
             Bounds Options::*member) {
   return {name, "LEAST:MOST", help, {}, [=](Options& options, const std::string& given) {
             const std::size_t colon = given.find(':');
-            if (colon == std::string::npos) {
-              throw bad_value(name, given, "LEAST:MOST, such as 1:16");
+            Bounds read;
+            try {
+              read = {
+                  number(name, given.substr(0, colon), range),
+                  number(name, colon == std::string::npos ? "" : given.substr(colon + 1), range)};
+            } catch (const UsageError&) {  // of the part that is wrong
+              throw bad_value(name, given,
+                              "LEAST:MOST, such as " + std::to_string(2 * range.least) + ":" +
+                                  std::to_string(4 * range.least) + "; each is " + describe(range));
             }
-            const Bounds read{number(name, given.substr(0, colon), range),
-                              number(name, given.substr(colon + 1), range)};
             if (read.least > read.most) {
               throw bad_value(name, given, "LEAST:MOST with LEAST no more than MOST");
             }
@@ -385,7 +390,11 @@ std::string help_text(const DeviceTable& devices) {
       }
     }
   }
-  text += "\nCounters of a row:\n";
+  text += "\nFamilies of rows, to be chosen by --benchmark_filter=^NAME/:\n";
+  for (const auto& family : families()) {
+    choice_line(family.name, family.help);
+  }
+  text += "\nCounters of a training loop (README.md has those of the other rows):\n";
   for (const auto& counter : counter_infos()) {
     choice_line(counter.name, counter.help);
   }

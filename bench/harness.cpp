@@ -79,13 +79,14 @@ Step& Session::step(const Spec& spec) {
   return *step;
 }
 
-std::unique_ptr<Source> Session::source(const Spec& spec,
-                                        std::span<const LoaderEntry> loaders) const {
+std::unique_ptr<Source> Session::source(const Spec& spec, std::span<const LoaderEntry> loaders,
+                                        std::string_view dataset) const {
   return make_source(spec, {.device = parts_.device,
                             .datasets = parts_.datasets,
                             .processes = &parts_.processes,
                             .stop = &parts_.stop,
-                            .loaders = loaders});
+                            .loaders = loaders,
+                            .dataset = dataset});
 }
 
 RunParts Session::run_parts(Source* source, Step& step) {

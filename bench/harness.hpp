@@ -92,8 +92,9 @@ class Session {
   }
 
   std::unique_ptr<Source> source(const Spec& spec) const { return source(spec, loaders_); }
-  // With another table of what is not in the core.
-  std::unique_ptr<Source> source(const Spec& spec, std::span<const LoaderEntry> loaders) const;
+  // With another table of what is not in the core, and another dataset than the spec's.
+  std::unique_ptr<Source> source(const Spec& spec, std::span<const LoaderEntry> loaders,
+                                 std::string_view dataset = {}) const;
   // For the run that begins now. `source` may be null (run_resident).
   RunParts run_parts(Source* source, Step& step);
 

@@ -201,9 +201,21 @@ std::unique_ptr<Trace> make_trace(const Options& options) {
   return make_trace_list(std::move(traces));
 }
 
+// Steps are what both are of.
+void check_has_steps(const std::string& flag, const std::vector<BenchRow>& rows) {
+  if (std::none_of(rows.begin(), rows.end(),
+                   [](const BenchRow& row) { return row.is_training_loop(); })) {
+    throw UsageError(flag + "is of training loops, such as those of Pipeline, and " +
+                     "--benchmark_filter chooses none");
+  }
+}
+
 // LibTorch's profile is of one row that runs once, and of a device where LibTorch runs.
-void check_torch_profile(const Options& options, const std::vector<BenchRow>& rows,
-                         const Device* device) {
+void check_records(const Options& options, const std::vector<BenchRow>& rows,
+                   const Device* device) {
+  if (options.timeline) {
+    check_has_steps("--timeline=" + *options.timeline + ": ", rows);
+  }
   if (!options.torch_profile) {
     return;
   }
@@ -216,6 +228,7 @@ void check_torch_profile(const Options& options, const std::vector<BenchRow>& ro
     throw UsageError(flag + "is of one row, and --benchmark_filter chooses " +
                      std::to_string(rows.size()));
   }
+  check_has_steps(flag, rows);
   if (options.repetitions > 1) {
     throw UsageError(flag + "is of one run, and --benchmark_repetitions asks for " +
                      std::to_string(options.repetitions));
@@ -356,7 +369,7 @@ class Program {
       if (device_->info().simulated) {
         rows_ = chosen_rows(options_, device_->info());  // not those of a GPU
       }
-      check_torch_profile(options_, rows_, device_.get());
+      check_records(options_, rows_, device_.get());
     }
     if (kind_of(options_.device) == "auto" && device_->info().simulated) {
       say("no CUDA device: what follows is SIMULATED, from a profile of another machine");
@@ -365,6 +378,10 @@ class Program {
   }
 
   void describe_run(const DeviceInfo& info) {
+    if (options_.capture && info.type != DeviceType::kCuda) {
+      say("--capture: there is no CUDA profiler for " + info.name +
+          ", ranges are all that it brings");
+    }
     add_context(device_context(info));
     add_context(program_context(argc_, argv_));
     add_context(host_context());
@@ -583,7 +600,7 @@ int bench(int argc, char** argv) {
     }
     return print(names);
   }
-  check_torch_profile(options, rows, device.get());
+  check_records(options, rows, device.get());
   Program program(argc, argv, options, std::move(device), std::move(rows));
   for (const auto& note : options.notes) {
     say(note);

@@ -32,6 +32,8 @@ struct BenchRow {
   std::function<Report(Session& session, const Spec& spec)> run;
   // For a row that is no training loop: what the result file says of it in place of the spec.
   Arguments arguments = {};
+
+  bool is_training_loop() const { return arguments.empty(); }
 };
 
 // Bounds of a sweep's axis, both included. 0: the row family's own.

@@ -12,12 +12,14 @@
 
 namespace feedrate {
 
-// "6.44": that many digits behind the point.
+// "6.44": that many digits behind the point. What rounds to nothing has no sign.
 inline std::string fixed(double value, int digits) {
-  std::array<char, 400> text;
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
+  std::array<char, 400> room;
+  const auto end = std::to_chars(room.data(), room.data() + room.size(), value,
                                  std::chars_format::fixed, digits);
-  return {text.data(), end.ptr};
+  const std::string_view text(room.data(), end.ptr);
+  const bool nothing = text.find_first_not_of("-0.") == std::string_view::npos;
+  return std::string(nothing && text.starts_with('-') ? text.substr(1) : text);
 }
 
 // The first line of a file; empty if it cannot be read.

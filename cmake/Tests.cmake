@@ -67,10 +67,17 @@ if(Python3_FOUND)
            COMMAND ${Python3_EXECUTABLE} -m unittest discover -s ${PROJECT_SOURCE_DIR}/tests/python)
   set_tests_properties(python_scripts PROPERTIES TIMEOUT 600)
   if(FEEDRATE_TORCH)
-    # The program as its users call it: rows, result files, bad input, Ctrl-C.
-    add_test(NAME bench_cli
-             COMMAND ${Python3_EXECUTABLE} -m unittest discover -s ${PROJECT_SOURCE_DIR}/tests/cli)
-    set_tests_properties(bench_cli PROPERTIES TIMEOUT 1500
-                         ENVIRONMENT "FEEDRATE_BENCH=$<TARGET_FILE:bench>")
+    # The program as its users call it: rows, result files, bad input, Ctrl-C. They take longest, so
+    # they start first.
+    file(GLOB cli_tests CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cli
+         ${PROJECT_SOURCE_DIR}/tests/cli/test_*.py)
+    foreach(file IN LISTS cli_tests)
+      string(REGEX REPLACE "^test_(.*)\\.py$" "bench_\\1" name ${file})
+      add_test(NAME ${name}
+               COMMAND ${Python3_EXECUTABLE} -m unittest discover -s ${PROJECT_SOURCE_DIR}/tests/cli
+                       -p ${file})
+      set_tests_properties(${name} PROPERTIES TIMEOUT 900 COST 100
+                           ENVIRONMENT "FEEDRATE_BENCH=$<TARGET_FILE:bench>")
+    endforeach()
   endif()
 endif()

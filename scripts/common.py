@@ -105,6 +105,19 @@ def read_json(path):
         )
 
 
+def read_with(use, path, what):
+    """use(what the JSON file holds). A file that cannot be read, or in which `use` does not find
+    what it looks for, is a UsageError: it is not `what`."""
+    try:
+        return use(read_json(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: not {what}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError, RecursionError):
+        raise UsageError(f"{path}: not {what}") from None
+
+
 def run(main, name):
     """The exit status of main(arguments), which raises UsageError for wrong usage: one line, 2."""
     try:

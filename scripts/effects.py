@@ -119,21 +119,8 @@ def main():
         args = parser.parse_args()
         if args.json:
             common.check_writable(args.json)
-        try:
-            found = effects_of(common.read_json(args.result))
-        except OSError as error:
-            raise common.UsageError(f"{args.result} cannot be read: {error.strerror}") from None
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            ZeroDivisionError,
-            RecursionError,
-        ) as error:
-            raise common.UsageError(
-                f"{args.result}: not a result file of bench with {FAMILY} rows ({error!r})"
-            ) from None
+        what = f"a result file of bench with {FAMILY} rows"
+        found = common.read_with(effects_of, args.result, what)
         if args.json:
             common.write_json(args.json, found)
     except common.UsageError as error:

@@ -279,6 +279,9 @@ def main(arguments):
             single, found = run_round(number, options)
             rounds.append(single)
             problems += found
+            if not any(run["result"] for run in single["runs"]):
+                say("nothing gave a result, so there are no more rounds")
+                break
             if options.output:  # after each round: what is measured is not lost if time runs out
                 whole = {"settings": settings, "rounds": rounds, "problems": problems}
                 common.write_json(options.output, {**whole, "summary": summarize(rounds, options)})

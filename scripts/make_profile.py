@@ -14,7 +14,7 @@ simulated device knows only beyond the machine's cores.
 import statistics
 import sys
 
-from common import Parser, UsageError, check_writable, read_json, write_json
+from common import Parser, UsageError, check_writable, read_with, write_json
 
 MEASURED = "measured"
 
@@ -110,15 +110,8 @@ def main():
     try:
         args = parser.parse_args()
         check_writable(args.output)
-        try:
-            profile = profile_of(read_json(args.result), args.name)
-        except OSError as error:
-            raise UsageError(f"{args.result} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UsageError(
-                f"{args.result}: not a result file of bench, which has 'context' and 'benchmarks' "
-                f"as bench writes them ({error})"
-            ) from None
+        what = "a result file of bench, with 'context' and 'benchmarks' as bench writes them"
+        profile = read_with(lambda result: profile_of(result, args.name), args.result, what)
         write_json(args.output, profile)
     except UsageError as error:
         print(f"make_profile.py: {error}", file=sys.stderr)

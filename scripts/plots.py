@@ -526,16 +526,20 @@ def overlap(scene):
                 artist,
                 *(f"{n}: {e:.3f}" for n, e in zip(own["row"], own["efficiency"], strict=True)),
             )
-    for value, text in ((1, "1: only the longer of the two"), (0, "0: one after the other")):
+    # Inside, where no line should be.
+    for value, text, side in (
+        (1, "1: only the longer of the two", "top"),
+        (0, "0: one after the other", "bottom"),
+    ):
         axes.axhline(value, color=BLACK, linestyle=(0, (6, 3)), linewidth=0.9)
         axes.annotate(
             text,
             (1, value),
-            (-2, 3),
+            (-2, 5 if side == "bottom" else -5),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
             ha="right",
-            va="bottom",
+            va=side,
             fontsize=9,
         )
     axes.set_xscale("log")
@@ -633,34 +637,28 @@ def workers(scene):
     if rows.empty:
         return None
     shown, ((axes,),) = figure(scene, "The whole flow by workers", 4.6)
-    for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
-        line(
-            axes,
-            shown,
-            own["arg_workers"],
-            own["steps_per_s"],
-            SERIES[number % len(SERIES)],
-            variant.replace("_", " "),
-            "steps/s",
-        )
     counts = numpy.array(sorted(set(rows["arg_workers"])))
     top = rows["steps_per_s"].max()
     ceiling = scene.ceiling() or (
         1e3 / rows["step_ms"].median() if "step_ms" in rows and rows["step_ms"].median() else None
     )
-    if "make_ms" in rows and rows["make_ms"].notna().any():
-        fewest = rows[rows["arg_workers"] == counts[0]]["make_ms"].median()
-        bound = counts * 1e3 / fewest
-        inside = bound <= 1.25 * max(top, ceiling or 0)
-        inside[: numpy.count_nonzero(inside) + 1] = True
-        axes.plot(
-            counts[inside],
-            bound[inside],
-            color=BLACK,
-            linestyle=(0, (6, 3)),
-            linewidth=1,
-            label=f"W / F: W workers make them, F = {fewest:.0f} ms each",
+    bounds = 0
+    for number, (variant, own) in enumerate(rows.groupby("variant", sort=False)):
+        look = SERIES[number % len(SERIES)]
+        name = variant.replace("_", " ")
+        line(axes, shown, own["arg_workers"], own["steps_per_s"], look, name, "steps/s")
+        if "make_ms" not in own or not own["make_ms"].notna().any():
+            continue
+        # Its workers take different times: into fresh memory more than into what is there.
+        fewest = own[own["arg_workers"] == own["arg_workers"].min()]["make_ms"].median()
+        (bound,) = axes.plot(
+            counts, counts * 1e3 / fewest, color=look[0], linestyle=(0, (1, 2)), linewidth=1
         )
+        shown.tips.add(bound, f"{name}: W workers make W / F, F = {fewest:.4g} ms")
+        bounds += 1
+    if bounds:
+        label = "W / F: what its workers make"
+        axes.plot([], [], color=BLACK, linestyle=(0, (1, 2)), linewidth=1, label=label)
     if ceiling:
         axes.axhline(ceiling, color=GREY, linewidth=1.4, label=f"ceiling: {ceiling:.2f} steps/s")
     whole_axis(axes.xaxis, counts)
@@ -673,8 +671,10 @@ def workers(scene):
 
 
 def short(value):
-    """For a cell of a map: three digits, or all before the point."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    """For a cell of a map: four characters, three digits where they fit."""
+    if value >= 9999.5:
+        return f"{value / 1e3:.0f}k"
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def shapes_of(scene):

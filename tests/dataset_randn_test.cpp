@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "feedrate/device.hpp"
+#include "feedrate/time.hpp"
 
 namespace feedrate {
 namespace {
@@ -252,6 +254,39 @@ TEST(NoiseU8, MakesASampleTheSameWhoeverMakesIt) {
   EXPECT_EQ(made.sample.word_sum, word_sum(made.image));
   EXPECT_EQ(made.sample.label, 5);
   EXPECT_NE(made.image, make(*other, 6, kBytes).image);
+}
+
+TEST(RandnBesideCache, HasTheImagesOfRandn) {
+  const BatchShape shape = kOdd;
+  const auto plain = dataset("randn", shape);
+  const auto beside = dataset(kRandnBesideCache, shape);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const Made made = make(*beside, i, shape);
+    EXPECT_EQ(made.image, make(*plain, i, shape).image) << i;
+    EXPECT_EQ(made.sample.word_sum, word_sum(made.image)) << i;
+  }
+}
+
+TEST(RandnBesideCache, LabelsAFewImagesOfABatchWithWhatTheyTakeInCache) {
+  for (const BatchShape& shape : {kPublished, kSmall, kOdd, BatchShape{.batch = 64, .image = 32}}) {
+    const auto beside = dataset(kRandnBesideCache, shape);
+    Made made{{}, std::vector<std::byte>(shape.image_bytes())};
+    std::vector<std::int64_t> labels;
+    for (int i = 0; i < shape.batch; ++i) {
+      const TimeNs begin = monotonic_now();
+      labels.push_back(beside->fill(i, made.image).label);
+      const TimeNs took = monotonic_now() - begin;
+      // Part of `took` was spent on a part of at least 256 KiB.
+      EXPECT_LE(labels.back(), took * static_cast<TimeNs>(shape.image_bytes() / (256 * 1024) + 1));
+    }
+    const auto measured =
+        std::count_if(labels.begin(), labels.end(), [](auto ns) { return ns > 0; });
+    EXPECT_EQ(std::count_if(labels.begin(), labels.end(), [](auto ns) { return ns < 0; }), 0);
+    EXPECT_GE(measured, std::min(shape.batch, 2));
+    if (shape.image == kPublished.image) {
+      EXPECT_LE(measured, shape.batch / 10);  // a twelfth of an image each
+    }
+  }
 }
 
 }  // namespace

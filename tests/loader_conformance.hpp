@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -398,22 +399,27 @@ TEST_P(EveryLoader, LeavesNothingBehindWheneverItEnds) {
     use(small, restart % 10);
   }
   expect_nothing_more();
-  for (const int batches : {0, 1, 2, 3, 5, 7, 9}) {
-    use(large, batches);
-    expect_nothing_more();
+  constexpr int kRounds = 4;
+  constexpr std::array kEnds{0, 1, 2, 3, 5, 7, 9};
+  for (int round = 0; round < kRounds; ++round) {
+    for (const int batches : kEnds) {
+      use(large, batches);
+      expect_nothing_more();
+    }
   }
   EXPECT_EQ(pool_.pids(), pids) << "each early end left the workers idle and alive";
 // The thread sanitizer maps shadow memory for each new address and never unmaps it; the address
 // sanitizer keeps what was freed, and finds leaks itself.
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-  // Seven ends that leave one batch each would leave 33 MiB. Allocators keep some of their own.
-  // LibTorch's batches come from malloc, which keeps far more mapped than is in use.
-  constexpr std::size_t kSlack = std::size_t{24} << 20;
+  // Half of what ends that leave one batch each would leave. Allocators keep some of their own:
+  // LibTorch's batches come from malloc, which keeps far more mapped than is in use, and up to
+  // 40 MiB in memory.
+  const std::size_t slack = kRounds * kEnds.size() * large.shape().bytes() / 2;
   const Holdings after = Holdings::now();
   if (large.loader == LoaderKind::kLibtorch) {
-    EXPECT_LT(after.resident_bytes, before.resident_bytes + kSlack);
+    EXPECT_LT(after.resident_bytes, before.resident_bytes + slack);
   } else {
-    EXPECT_LT(after.private_bytes, before.private_bytes + kSlack);
+    EXPECT_LT(after.private_bytes, before.private_bytes + slack);
   }
 #endif
 }

@@ -5,15 +5,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <future>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "feedrate/device.hpp"
 #include "feedrate/error.hpp"
+#include "host_memory.hpp"
 #include "recording_device.hpp"
 
 namespace feedrate {
@@ -255,6 +258,33 @@ TEST_F(Staging, RingNamesTheMemoryThatWasRefused) {
 }
 
 // --- Fresh memory --------------------------------------------------------------------------------
+
+TEST_F(Staging, RingOfPageableMemoryIsThereFromTheStart) {
+  constexpr int kSlots = 5;
+  constexpr std::size_t kPages = 16;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto ring = make_ring(*device_, kSlots, kPages * page, HostMemory::kPageable);
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const Lease lease = ring->acquire();
+    std::array<unsigned char, kPages> resident{};
+    ASSERT_EQ(mincore(lease.memory().data(), lease.memory().size(), resident.data()), 0);
+    EXPECT_THAT(resident, testing::Each(1)) << slot;
+  }
+}
+
+TEST(Touch, OverwritesEveryPart) {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::span<std::byte>> parts;
+  for (std::size_t bytes = 1; bytes <= 100; ++bytes) {
+    memory.emplace_back(bytes, std::byte{7});
+    parts.emplace_back(memory.back());
+  }
+  touch(parts);
+  for (const auto& part : memory) {
+    EXPECT_THAT(part, testing::Each(std::byte{0}));
+  }
+  touch({});
+}
 
 TEST_F(Staging, FreshMemoryIsUnmappedByWhoeverGivesItBack) {
   const auto fresh = make_fresh(*device_, kBytes);

@@ -94,6 +94,7 @@ struct SourceParts {
   const std::atomic<bool>* stop =
       nullptr;  // raised by Ctrl-C: next() throws Interrupted within 0.2 s
   std::span<const LoaderEntry> loaders = {};  // those that are not in the core
+  std::string_view dataset = {};              // its name in `datasets`; empty: the spec's
 };
 
 // Host memory that a source for `spec` may hold at once, bytes: the loader's batches, begun or

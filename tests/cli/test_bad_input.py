@@ -155,6 +155,15 @@ class BadInput(Case):
     def test_filter_that_is_no_expression(self):
         self.assert_refused("--device=sim", "--benchmark_filter=(", says="regular expression")
 
+    def test_bounds_of_a_sweep(self):
+        for bounds in ("1:2:3", "8", "4:2", "0:2", ":", "1:", "x:2", ""):
+            with self.subTest(bounds=bounds):
+                self.assert_refused(
+                    "--device=sim",
+                    f"--sweep_workers={bounds}",
+                    says=[f"--sweep_workers={bounds}:", "LEAST:MOST"],
+                )
+
     def test_output_that_cannot_be_written(self):
         dangling = self.folder / "dangling.json"
         dangling.symlink_to(self.folder / "nothing")

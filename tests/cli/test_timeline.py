@@ -226,10 +226,18 @@ class Simulated(TraceCase):
         parts = row.named(TRACKS["compute"], "normalize")
         self.assertEqual([e["ts"] for e in parts], [e["ts"] for e in computes])
 
-    def test_rows_without_steps_leave_no_file_and_say_so(self):
+    def test_rows_without_steps_are_refused_before_anything_runs(self):
         done = program.bench(
             SIM, "--benchmark_filter=^H2D/pinned/async/bytes:4096$", f"--timeline={self.trace}"
         )
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"\Abench: --timeline=.*: is of training loops[^\n]*\n\Z")
+        self.assertEqual(done.stdout, "")
+        self.assertFalse(self.trace.exists())
+
+    def test_loops_that_did_not_run_leave_no_file_and_say_so(self):
+        row = "--benchmark_filter=^Pipeline/pinned$"
+        done = program.bench(SIM, row, "--pinning=none", f"--timeline={self.trace}")
         self.assertEqual(done.returncode, 1)
         self.assertIn("--timeline: no training loop ran to its end", done.stderr)
         self.assertFalse(self.trace.exists())

@@ -138,8 +138,10 @@ class Unfinished(Case):
             "--steps=2",
             f"--torch-profile={profile}",
         )
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("--torch_profile: no training loop ran to its end", done.stderr)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--torch_profile=", done.stderr)
+        self.assertIn("is of training loops", done.stderr)
+        self.assertEqual(done.stdout, "")
         self.assertFalse(profile.exists())
 
     def test_interrupt_leaves_what_was_there(self):
