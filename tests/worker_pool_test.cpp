@@ -86,6 +86,17 @@ class Pool : public testing::Test {
     }
   }
 
+  // Ctrl-C after that long, while batches are taken.
+  void expect_interrupted(Source& source, useconds_t after_us) {
+    std::thread ctrl_c([this, after_us] {
+      usleep(after_us);
+      stop_ = true;
+    });
+    EXPECT_THROW(
+        for (int turn = 0; turn < 1000; ++turn) { source.next(); }, Interrupted);
+    ctrl_c.join();
+  }
+
   std::unique_ptr<Device> device_ = make_device({cpu_device()}, "cpu");
   std::atomic<bool> stop_ = false;
   DatasetTable datasets_ = test_datasets();
@@ -275,13 +286,7 @@ TEST_P(DyingWorker, ThatIsOnlyStoppedHangsNeitherCtrlCNorTheEnd) {
   for (const int pid : before) {
     ASSERT_EQ(kill(pid, SIGSTOP), 0);
   }
-  std::thread ctrl_c([&] {
-    usleep(20'000);
-    stop_ = true;
-  });
-  EXPECT_THROW(
-      for (int turn = 0; turn < 1000; ++turn) { source->next(); }, Interrupted);
-  ctrl_c.join();
+  expect_interrupted(*source, 20'000);
   source.reset();
   for (const int pid : before) {
     EXPECT_FALSE(exists(pid)) << "did not come back, so it was ended";
@@ -436,13 +441,7 @@ TEST_P(DyingWorker, ThatADebuggerHoldsIsNotStopped) {
   }
   ASSERT_EQ(ptrace(PTRACE_INTERRUPT, victim, nullptr, nullptr), 0);
   ASSERT_TRUE(comes_to(victim, 't'));
-  std::thread ctrl_c([&] {
-    usleep(1'500'000);
-    stop_ = true;
-  });
-  EXPECT_THROW(
-      for (int turn = 0; turn < 1000; ++turn) { source->next(); }, Interrupted);
-  ctrl_c.join();
+  expect_interrupted(*source, 1'500'000);
   ptrace(PTRACE_DETACH, victim, nullptr, nullptr);
 }
 
