@@ -1,5 +1,6 @@
 // Interrupt: Ctrl-C, SIGTERM and a terminal that closes (SIGHUP), as a flag that whoever runs looks
-// at.
+// at. Of the first and the last not one that is ignored: nohup and shells start a program so that
+// is to outlive them.
 //
 // The signals are blocked in every thread and taken by one of our own, so that no handler and no
 // global is needed. What runs cannot always look in time (a step of a large model on a slow host):
@@ -31,9 +32,14 @@ class Interrupt {
   // `give_up` runs on the watcher's thread, at most once, and not after finish().
   explicit Interrupt(std::function<void()> give_up) : give_up_(std::move(give_up)) {
     sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGHUP);
+    for (const int signal : {SIGINT, SIGHUP}) {
+      struct sigaction as_inherited {};
+      sigaction(signal, nullptr, &as_inherited);
+      if (as_inherited.sa_handler != SIG_IGN) {
+        sigaddset(&signals_, signal);
+      }
+    }
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     watcher_ = std::thread([this] { watch(); });
   }

@@ -4,6 +4,8 @@
 // workers are started before the first CUDA call.
 
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -20,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "at_exit.hpp"
 #include "context.hpp"
 #include "dataset_randn.hpp"
 #include "feedrate/error.hpp"
@@ -201,6 +204,20 @@ std::unique_ptr<Trace> make_trace(const Options& options) {
   return make_trace_list(std::move(traces));
 }
 
+// A row that makes no sense is skipped; if that is all that was asked for, the flags are wrong.
+void check_makes_sense(const Options& options, const std::vector<BenchRow>& rows) {
+  std::string reasons;
+  for (const auto& row : rows) {
+    const auto reason = invalid(row.spec);
+    if (!reason) {
+      return;
+    }
+    reasons = row.name + ": " + *reason;  // flags make the same mistake in all of them
+  }
+  throw UsageError("no row of --benchmark_filter=" + options.filter +
+                   " makes sense with these flags. " + reasons);
+}
+
 // Steps are what both are of.
 void check_has_steps(const std::string& flag, const std::vector<BenchRow>& rows) {
   if (std::none_of(rows.begin(), rows.end(),
@@ -293,7 +310,12 @@ class Program {
 
   int run() {
     Interrupt interrupt([this] {
-      write(true);
+      write(Finish::kInterrupted);
+      write_timelines();
+    });
+    const AtExit at_exit([&] {
+      interrupt.finish();
+      write(Finish::kEnded);
       write_timelines();
     });
     const auto& stop = interrupt.raised();
@@ -347,7 +369,10 @@ class Program {
     if (!options_.json) {
       table_.skipped(results_.skipped());
     }
-    bool written = write(stop);
+    if (results_.empty() && !results_.failed() && !stop) {
+      say("every row was skipped; the reasons are in the table");
+    }
+    bool written = write(stop ? Finish::kInterrupted : Finish::kWhole);
     written = write_timelines() && written;
     written = write_profile() && written;
     const bool failed = results_.failed() || trained_on_bad_ || !written;
@@ -451,17 +476,22 @@ class Program {
   }
 
   // Also called by the watcher of an interrupt, while rows run. False: could not be written.
-  bool write(bool interrupted) {
+  // How the run came to its end: kEnded by somebody else's exit().
+  enum class Finish { kWhole, kInterrupted, kEnded };
+
+  bool write(Finish finish) {
+    const bool interrupted = finish != Finish::kWhole;
     add_context({{"feedrate.interrupted", interrupted ? "true" : "false"}});
-    ContextList context;
-    {
-      const std::lock_guard lock(context_mutex_);
-      context = context_;
-    }
-    const std::string text = results_.json(context);
     if (interrupted) {
-      say(results_.empty() ? "interrupted before any row had finished" : "interrupted");
+      const std::string how = finish == Finish::kInterrupted
+                                  ? "interrupted"
+                                  : "ended by a library (its reason stands above)";
+      say(how + (results_.empty() ? " before any row had finished" : ""));
     }
+    // Nothing to write, and perhaps no way to: Google Benchmark may have given up on the very file
+    // that the context asks it for.
+    const bool nothing = interrupted && results_.empty();
+    const std::string text = nothing ? "" : result_text();
     if (options_.json) {
       std::fputs(text.c_str(), stdout);
     }
@@ -469,7 +499,7 @@ class Program {
     if (!good) {
       say("the rows ran, but standard output could not be written");
     }
-    if (file_ && !(interrupted && results_.empty())) {
+    if (file_ && !nothing) {
       try {
         file_->write(text);
       } catch (const Error& error) {
@@ -478,6 +508,15 @@ class Program {
       }
     }
     return good;
+  }
+
+  std::string result_text() const {
+    ContextList context;
+    {
+      const std::lock_guard lock(context_mutex_);
+      context = context_;
+    }
+    return results_.json(context);
   }
 
   // What is told which steps are measured.
@@ -562,7 +601,7 @@ class Program {
   std::optional<TorchProfile> profile_;
   Progress* progress_ = nullptr;  // while rows run
   bool trained_on_bad_ = false;
-  std::mutex context_mutex_;
+  mutable std::mutex context_mutex_;
   ContextList context_;
 };
 
@@ -600,6 +639,7 @@ int bench(int argc, char** argv) {
     }
     return print(names);
   }
+  check_makes_sense(options, rows);
   check_records(options, rows, device.get());
   Program program(argc, argv, options, std::move(device), std::move(rows));
   for (const auto& note : options.notes) {
@@ -611,7 +651,22 @@ int bench(int argc, char** argv) {
 }  // namespace
 }  // namespace feedrate
 
+namespace {
+
+// A standard descriptor that is closed would be the number of the next file or socket, and what is
+// printed would go there. One that cannot be used in its direction says so instead.
+void occupy_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) {
+      open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest number is free
+    }
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  occupy_standard_descriptors();
   // What cannot be written is an error where it is written, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

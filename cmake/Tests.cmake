@@ -41,6 +41,7 @@ if(FEEDRATE_TORCH)
     tests/step_test.cpp
     tests/device_torch_test.cpp
     tests/preflight_test.cpp
+    tests/at_exit_test.cpp
     bench/preflight.cpp
   )
   target_include_directories(torch_tests PRIVATE tests bench)

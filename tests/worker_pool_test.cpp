@@ -120,6 +120,19 @@ TEST_F(Pool, KeepsItsWorkersFromRowToRow) {
   EXPECT_EQ(pool_.pids().size(), static_cast<std::size_t>(kWorkers + 1));
 }
 
+TEST_F(Pool, StartsOneWhereThereIsNoMemoryForAll) {
+  constexpr int kFarTooMany = 10'000'000;
+  try {
+    pool_.ensure(kFarTooMany);
+    FAIL() << "this machine has room for all of them?";
+  } catch (const LoaderError& error) {
+    EXPECT_THAT(error.what(), testing::MatchesRegex("[0-9]+ more loader processes will need about "
+                                                    "[0-9]+ bytes of memory, and .*"));
+  }
+  EXPECT_EQ(pool_.pids().size(), 1u) << "that one was looked at";
+  expect_good_batches(spec());
+}
+
 TEST_F(Pool, ServesFewerWorkersThanItHas) {
   pool_.ensure(kWorkers);
   Spec few = spec();

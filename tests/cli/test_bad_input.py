@@ -155,6 +155,17 @@ class BadInput(Case):
     def test_filter_that_is_no_expression(self):
         self.assert_refused("--device=sim", "--benchmark_filter=(", says="regular expression")
 
+    def test_flags_with_which_no_row_makes_sense(self):
+        self.assert_refused(
+            "--device=sim",
+            "--benchmark_filter=Pipeline/baseline",
+            "--memory=pinned",
+            says=["no row of --benchmark_filter=Pipeline/baseline", "pageable"],
+        )
+        rows = "--benchmark_filter=Pipeline/(baseline|direct)"
+        done = bench("--device=sim", rows, "--memory=pinned")
+        self.assertEqual(done.returncode, 0, "one of them does")
+
     def test_bounds_of_a_sweep(self):
         for bounds in ("1:2:3", "8", "4:2", "0:2", ":", "1:", "x:2", ""):
             with self.subTest(bounds=bounds):

@@ -93,7 +93,7 @@ class Factors(Case):
 class Running:
     """The program while it runs, with a terminal for its stderr."""
 
-    def __init__(self, case, *args):
+    def __init__(self, case, *args, **more):
         self.terminal, child_end = pty.openpty()
         case.addCleanup(os.close, self.terminal)
         self.process = subprocess.Popen(
@@ -103,6 +103,7 @@ class Running:
             stderr=child_end,
             text=True,
             env=program.environment(),
+            **more,
         )
         os.close(child_end)
         case.addCleanup(self.process.stdout.close)
@@ -158,6 +159,23 @@ class Interrupt(Case):
                 self.assertEqual(os.listdir(self.folder), [self.out.name])
                 self.assert_sound("Pipeline/null")
 
+    def test_signals_that_nohup_and_shells_ignore_stay_ignored(self):
+        def ignore():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        row = "--benchmark_filter=Pipeline/workers"
+        running = Running(
+            self, *CPU, row, "--steps=200", f"--benchmark_out={self.out}", preexec_fn=ignore
+        )
+        running.wait_for(r"Pipeline/workers  step \d+ of")
+        running.process.send_signal(signal.SIGHUP)
+        running.process.send_signal(signal.SIGINT)
+        running.finish()
+        self.assertEqual(running.process.returncode, 0)
+        result = strict_json(self.out.read_text())
+        self.assertEqual(result["context"]["feedrate.interrupted"], "false")
+
     def test_finished_repetitions_are_written_without_aggregates(self):
         running = Running(
             self,
@@ -208,6 +226,26 @@ class Interrupt(Case):
         result = strict_json(self.out.read_text())
         self.assertEqual(list(rows_of(result)), ["Pipeline/null"])
         self.assertEqual(result["context"]["feedrate.interrupted"], "true")
+
+
+class Descriptors(Case):
+    def test_closed_standard_descriptors_are_nobody_elses(self):
+        def close(fds):
+            return lambda: [os.close(fd) for fd in fds]
+
+        row = "--benchmark_filter=Pipeline/workers"
+        for fds, status in (((0,), 0), ((1,), 1), ((0, 1), 1), ((2,), 0), ((0, 1, 2), 1)):
+            with self.subTest(closed=fds):
+                done = program.bench(
+                    *CPU, row, "--steps=3", f"--benchmark_out={self.out}", preexec_fn=close(fds)
+                )
+                self.assertEqual(done.returncode, status, done)
+                self.assertNotIn("worker:", done.stderr)
+                if 1 in fds and 2 not in fds:
+                    self.assertIn("standard output could not be written", done.stderr)
+                rows = rows_of(strict_json(self.out.read_text()))
+                self.assertEqual(list(rows), ["Pipeline/workers"])
+                self.out.unlink()
 
 
 class Workers(Case):

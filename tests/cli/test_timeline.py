@@ -237,7 +237,7 @@ class Simulated(TraceCase):
 
     def test_loops_that_did_not_run_leave_no_file_and_say_so(self):
         row = "--benchmark_filter=^Pipeline/pinned$"
-        done = program.bench(SIM, row, "--pinning=none", f"--timeline={self.trace}")
+        done = program.bench(SIM, row, "--loader=libtorch", f"--timeline={self.trace}")
         self.assertEqual(done.returncode, 1)
         self.assertIn("--timeline: no training loop ran to its end", done.stderr)
         self.assertFalse(self.trace.exists())
