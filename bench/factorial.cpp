@@ -10,23 +10,19 @@ std::vector<BenchRow> factorial_rows(const RowContext& context) {
     for (const CopyMode copy : {CopyMode::kBlocking, CopyMode::kAsync}) {
       for (const ScheduleKind schedule : {ScheduleKind::kSerial, ScheduleKind::kTwoStreams}) {
         for (const int sync_every : {0, 1}) {
-          const bool pinned = memory == HostMemory::kPinned;
-          rows.push_back({.name = "Factorial/memory:" + std::string(name_of(memory)) +
-                                  "/copy:" + std::string(name_of(copy)) +
-                                  "/schedule:" + std::string(name_of(schedule)) +
-                                  "/sync_every:" + std::to_string(sync_every),
-                          .spec = {.dataset = DatasetKind::kReplay,
-                                   .loader = LoaderKind::kThreads,
-                                   .workers = replay_workers(context),
-                                   .memory = memory,
-                                   .buffers = Buffers::kRing,
-                                   .pinning = pinned ? Pinning::kDirect : Pinning::kNone,
-                                   .copy = copy,
-                                   .schedule = schedule,
-                                   .sync_every = sync_every},
-                          .own = {"dataset", "loader", "memory", "buffers", "pinning", "copy",
-                                  "schedule", "guard", "lag_ms", "sync_every", "pop_first"},
-                          .run = run_pipeline});
+          Spec spec = replayed(context);
+          spec.memory = memory;
+          spec.pinning = memory == HostMemory::kPinned ? Pinning::kDirect : Pinning::kNone;
+          spec.copy = copy;
+          spec.schedule = schedule;
+          spec.sync_every = sync_every;
+          rows.push_back(
+              {.name = "Factorial/memory:" + std::string(name_of(memory)) + "/copy:" +
+                       std::string(name_of(copy)) + "/schedule:" + std::string(name_of(schedule)) +
+                       "/sync_every:" + std::to_string(sync_every),
+               .spec = spec,
+               .own = replayed_members({"schedule", "guard", "lag_ms", "sync_every", "pop_first"}),
+               .run = run_pipeline});
         }
       }
     }

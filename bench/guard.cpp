@@ -76,25 +76,17 @@ std::vector<BenchRow> guard_rows(const RowContext& context) {
   for (const int lag : {0, lag_ms(context.device)}) {
     for (const ScheduleKind schedule : {ScheduleKind::kTwoStreams, ScheduleKind::kPrefetcher}) {
       for (const Guard guard : {Guard::kNone, Guard::kRecord, Guard::kSlots}) {
-        rows.push_back({.name = "Guard/" + std::string(name_of(schedule)) + "/" +
-                                std::string(name_of(guard)) +
-                                (lag > 0 ? "/lag_ms:" + std::to_string(lag) : ""),
-                        .spec = {.dataset = DatasetKind::kReplay,
-                                 .loader = LoaderKind::kThreads,
-                                 .workers = replay_workers(context),
-                                 .memory = HostMemory::kPinned,
-                                 .buffers = Buffers::kRing,
-                                 .pinning = Pinning::kDirect,
-                                 .copy = CopyMode::kAsync,
-                                 .schedule = schedule,
-                                 .guard = guard,
-                                 .lag_ms = lag,
-                                 // As the published two.
-                                 .pop_first = schedule == ScheduleKind::kPrefetcher,
-                                 .steps = 40},
-                        .own = {"dataset", "loader", "memory", "buffers", "pinning", "copy",
-                                "schedule", "guard", "lag_ms", "sync_every", "pop_first"},
-                        .run = run_guard});
+        Spec spec = replayed(context);
+        spec.schedule = schedule;
+        spec.guard = guard;
+        spec.lag_ms = lag;
+        spec.pop_first = schedule == ScheduleKind::kPrefetcher;  // as the published two
+        rows.push_back(
+            {.name = "Guard/" + std::string(name_of(schedule)) + "/" + std::string(name_of(guard)) +
+                     (lag > 0 ? "/lag_ms:" + std::to_string(lag) : ""),
+             .spec = spec,
+             .own = replayed_members({"schedule", "guard", "lag_ms", "sync_every", "pop_first"}),
+             .run = run_guard});
       }
     }
   }

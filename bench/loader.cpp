@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "dataset_randn.hpp"
 #include "feedrate/error.hpp"
 #include "feedrate/samples.hpp"
+#include "feedrate/spec.hpp"
 #include "harness.hpp"
 #include "loader_libtorch.hpp"
 #include "randn_rate.hpp"
@@ -46,8 +48,8 @@ std::vector<Variant> variants() {
       {"processes_ring",   {.loader = processes, .buffers = ring}},
       {"processes_pinned", {.loader = processes, .memory = pinned, .buffers = ring, .pinning = direct}},
       {"libtorch",                  {.loader = libtorch}},
-      // One sample at a time, whatever the workers: a few show it, and many take minutes.
-      {"libtorch_shared_generator", {.loader = libtorch}, {.shared_generator = true}, 4},
+      // One sample at a time, whatever the workers: two show it, and many take minutes.
+      {"libtorch_shared_generator", {.loader = libtorch}, {.shared_generator = true}, 2},
       {"libtorch_intra_op",         {.loader = libtorch}, {.one_intra_op_thread = false}},
   };
   // clang-format on
@@ -77,24 +79,45 @@ Report report_rate(const Spec& spec, const std::string& variant, int workers, do
   return report;
 }
 
-// What the makers of some batches needed for an image when memory played no part: the labels of
-// kRandnBesideCache.
+// What share of their time workers would need if memory played no part, and nobody had to wait: the
+// labels of kRandnBesideCache against the time from one batch of a worker to its next, of which a
+// worker has a part where they are more than the cores. A worker's first batch has none before it.
 class InCache {
  public:
-  void add(std::span<const std::byte> labels) {
+  explicit InCache(int workers)
+      : core_share_(std::min(1.0, static_cast<double>(usable_cores()) / workers)) {}
+
+  void add(const HostBatch& batch) {
+    const auto [previous, is_first] = ends_.try_emplace(batch.worker, batch.made.end);
+    if (!is_first) {
+      took_s_ += to_s(batch.made.end - previous->second);
+      in_cache_s_ += in_cache_s(batch.labels);
+    }
+    previous->second = batch.made.end;
+  }
+  std::optional<double> share() const {
+    return took_s_ > 0 ? std::optional(in_cache_s_ / (took_s_ * core_share_)) : std::nullopt;
+  }
+
+ private:
+  // The whole batch, by its images that were measured.
+  static double in_cache_s(std::span<const std::byte> labels) {
+    TimeNs sum_ns = 0;
+    int measured = 0;
     for (std::size_t at = 0; at < labels.size(); at += sizeof(TimeNs)) {
       TimeNs ns = 0;
       std::memcpy(&ns, labels.data() + at, sizeof ns);
-      sum_ns_ += ns;
-      count_ += ns > 0 ? 1 : 0;
+      sum_ns += ns;
+      measured += ns > 0 ? 1 : 0;
     }
+    const auto images = static_cast<double>(labels.size() / sizeof(TimeNs));
+    return measured > 0 ? to_s(sum_ns) * images / measured : 0;
   }
-  // The mean, s.
-  double image_s() const { return count_ > 0 ? to_s(sum_ns_) / count_ : 0; }
 
- private:
-  TimeNs sum_ns_ = 0;
-  int count_ = 0;
+  const double core_share_;
+  std::map<int, TimeNs> ends_;  // by worker, of its latest batch
+  double took_s_ = 0;
+  double in_cache_s_ = 0;
 };
 
 std::unique_ptr<Source> make(const Session& session, const Spec& spec, const LibtorchUse& use) {
@@ -119,16 +142,14 @@ Report run_loader(Session& session, const Spec& spec, const Variant& variant,
       spec.loader == LoaderKind::kProcesses ? session.processes().pids() : std::vector<int>{};
   Usage used;
   std::vector<TimeNs> taken;
-  InCache in_cache;
+  InCache in_cache(lanes);
   for (int turn = 0; turn < spec.warmup + spec.steps; ++turn) {
     HostBatch batch = source->next();
     taken.push_back(device.now());
     if (turn + 1 == spec.warmup) {
       used = usage(pids);
     }
-    if (turn >= spec.warmup) {
-      in_cache.add(batch.labels);
-    }
+    in_cache.add(batch);
     device.stage(Stage::kRelease, [&] { batch.lease.give_back(); });
     session.sampled(turn + 1);
   }
@@ -147,9 +168,9 @@ Report run_loader(Session& session, const Spec& spec, const Variant& variant,
                               to_s(taken.back() - taken[first]), one_worker);
   report.counters.push_back({"first_batch_ms", to_ms(taken.front() - begin)});
   if (!session.device_info().simulated) {
-    if (!variant.libtorch.shared_generator) {  // its labels are the dataset's
-      const double alone_s = in_cache.image_s() * spec.batch * spec.steps / lanes;
-      report.counters.push_back({"of_in_cache", alone_s / report.window_s});
+    // With a shared generator LibTorch makes the samples, with labels of its own.
+    if (const auto share = in_cache.share(); share && !variant.libtorch.shared_generator) {
+      report.counters.push_back({"of_in_cache", *share});
     }
     report.counters.push_back({"cpu_s_per_batch", used.cpu_s / spec.steps});
     report.counters.push_back({"faults_per_batch", used.minor_faults / spec.steps});
@@ -195,9 +216,11 @@ std::string name_of_row(const std::string& variant, int workers) {
 
 std::vector<BenchRow> loader_rows(const RowContext& context) {
   // Whole rounds of W batches, at least two and some ten batches: a second or so on cores that make
-  // one in 0.3 s. Before them the queue's head start and another round.
+  // one in 0.3 s. Before them two rounds; the queue has no head start, since batches are taken as
+  // they come.
   constexpr int kFewestBatches = 6;
   constexpr int kFewestRounds = 2;
+  constexpr int kWarmRounds = 2;
   constexpr int kCacheSamples = 10;
   const auto own = members_but({"batch", "image", "prefetch", "steps"});
   const auto rates = std::make_shared<OneWorkerRates>();
@@ -233,7 +256,7 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
         row.arguments.emplace_back("workers", std::to_string(workers));
       }
       row.spec.step = StepKind::kNull;
-      row.spec.warmup = workers * context.common.prefetch + lanes;
+      row.spec.warmup = kWarmRounds * lanes;
       row.spec.steps = rounds * lanes;
       rows.push_back(std::move(row));
     }

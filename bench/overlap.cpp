@@ -157,7 +157,7 @@ std::vector<BenchRow> overlap_rows(const RowContext& /*context*/) {
   };
   const auto spin_own = members_but({"batch", "image", "steps"});
   const auto add_spin = [&](bool two_streams, Ratio ratio, int chunks) -> BenchRow& {
-    constexpr int kSteps = 20;
+    constexpr int kSteps = 16;
     return add("spin", two_streams, ratio, kSteps, spin_own,
                [=](Session& session, const Spec& spec) {
                  return run_spin(session, spec, ratio.value, two_streams, chunks);
@@ -175,7 +175,7 @@ std::vector<BenchRow> overlap_rows(const RowContext& /*context*/) {
   }
   for (const bool two_streams : {false, true}) {
     for (const Ratio ratio : kStepRatios) {
-      constexpr int kSteps = 8;
+      constexpr int kSteps = 6;
       add("step", two_streams, ratio, kSteps, members_but({"batch", "image", "steps"}),
           [=](Session& session, const Spec& spec) {
             return run_step(session, spec, ratio.value, two_streams);

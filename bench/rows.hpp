@@ -80,9 +80,25 @@ std::vector<std::string_view> members_but(const std::vector<std::string_view>& r
 // Runs the spec as it stands, all stages: what most families' rows are.
 Report run_pipeline(Session& session, const Spec& spec);
 
-// Workers of a loader that only replays: enough to keep up, few enough to leave the loop its core
-// and to need no long ring.
-inline int replay_workers(const RowContext& context) { return std::min(4, context.cores); }
+// A loader that keeps up with any step: batches made once are replayed into a page-locked ring. Its
+// workers are enough for that, few enough to leave the loop its core and to need no long ring.
+inline Spec replayed(const RowContext& context) {
+  return {.dataset = DatasetKind::kReplay,
+          .loader = LoaderKind::kThreads,
+          .workers = std::min(4, context.cores),
+          .memory = HostMemory::kPinned,
+          .buffers = Buffers::kRing,
+          .pinning = Pinning::kDirect,
+          .copy = CopyMode::kAsync};
+}
+// What makes it one: for the `own` of its rows, which add to it.
+inline std::vector<std::string_view> replayed_members(
+    const std::vector<std::string_view>& more = {}) {
+  std::vector<std::string_view> members{"dataset", "loader",  "memory",
+                                        "buffers", "pinning", "copy"};
+  members.insert(members.end(), more.begin(), more.end());
+  return members;
+}
 
 // In the label of a row that is to have bad batches, or the check of them would be worth nothing.
 inline constexpr std::string_view kNegativeControl = "negative control";

@@ -21,6 +21,9 @@ Report run_if_it_fits(Session& session, const Spec& spec) {
   }
 }
 
+// There is no queue that they must outlast, and they are the longest of all.
+constexpr int kInlineSteps = 10;
+
 struct Sweep {
   std::string family;
   std::vector<std::string_view> rungs;
@@ -34,6 +37,9 @@ std::vector<BenchRow> rows_of(const Sweep& sweep, const std::set<int>& values) {
     for (const int value : values) {
       Spec spec = rung(name);
       spec.*sweep.axis = value;
+      if (spec.loader == LoaderKind::kInline) {
+        spec.steps = kInlineSteps;
+      }
       rows.push_back({.name = sweep.family + "/" + std::string(name) + "/" +
                               std::string(sweep.member) + ":" + std::to_string(value),
                       .spec = spec,

@@ -178,7 +178,7 @@ class Factorial(FamilyCase):
 
 
 class Guard(FamilyCase):
-    ALL_STEPS = 10 + 40 + 1
+    ALL_STEPS = 10 + 20 + 1
     # Those whose memory is used again: by the batch after the next, or one later if the next one is
     # fetched before the step is launched.
     BAD = {"two_streams": ALL_STEPS - 2, "prefetcher": ALL_STEPS - 3}

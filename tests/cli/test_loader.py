@@ -31,7 +31,7 @@ class Names(Case):
             name(variant, w)
             for variant in VARIANTS
             for w in counts
-            if "shared" not in variant or w <= 4
+            if "shared" not in variant or w <= 2
         ]
         self.assertEqual(names, expected)
 
