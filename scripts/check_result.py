@@ -72,13 +72,18 @@ ROW = {
 }
 ITERATION_ROW = {"repetitions": COUNT, "repetition_index": COUNT, "iterations": COUNT}
 AGGREGATE_ROW = {"aggregate_name": TEXT}
+# Google Benchmark's other fields that are no numbers; everything else of a row is one.
+MORE_TEXTS = ("label", "aggregate_unit", "big_o", "error_message", "skip_message")
+FLAGS = ("error_occurred", "skipped")
 MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
 NAME_BYTES = 200
 TOLERANCE = 0.01
 
 
 def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """A finite one: JSON's whole numbers have no end either."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) <= sys.float_info.max
 
 
 def is_a(kind, value):
@@ -132,6 +137,7 @@ def check_row(where, row, implementation):
         problems.append(f"{where}: time_unit is {row['time_unit']!r}, not one of ns, us, ms, s")
     if "skipped" in row:
         problems.append(f"{where}: a skipped row belongs into the list 'skipped'")
+    problems += check_numbers(where, row)
     yield from problems
     if problems:
         return
@@ -141,6 +147,19 @@ def check_row(where, row, implementation):
         return
     if run_type == "iteration":
         yield from check_counters(where, row, implementation)
+
+
+def check_numbers(where, row):
+    """Counters have any name, so whatever is no field of another kind must be a number."""
+    known = {**ROW, **ITERATION_ROW, **AGGREGATE_ROW}
+    for key, value in row.items():
+        if key in known or key in FLAGS:
+            continue
+        if key in MORE_TEXTS:
+            if not isinstance(value, str):
+                yield f"{where}: {key} is {value!r}, not {TEXT}"
+        elif not is_number(value):
+            yield f"{where}: counter {key} is {value!r}, not a finite number"
 
 
 def check_counters(where, row, implementation):
@@ -162,9 +181,6 @@ def check_counters(where, row, implementation):
         if key not in row and key not in may_lack:
             yield f"{where}: counter {key} is missing"
     numbers = {key: value for key, value in row.items() if is_number(value)}
-    for key in counters:
-        if key in row and key not in numbers:
-            yield f"{where}: counter {key} is {row[key]!r}, not {NUMBER}"
     yield from check_values(where, numbers, time_ms)
     yield from check_integrity(where, row, numbers.get("bad_batches", 0))
 
@@ -261,11 +277,7 @@ def main(arguments):
     parser.add_argument(
         "--expect", action="append", default=[], metavar="NAME", help="the row must be there"
     )
-    try:
-        options = parser.parse_args(arguments)
-    except common.UsageError as error:
-        print(f"check_result: {error}", file=sys.stderr)
-        return 2
+    options = parser.parse_args(arguments)
     bad = False
     for path in options.files:
         try:
@@ -283,4 +295,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(common.run(main, "check_result"))

@@ -42,7 +42,7 @@ def main(arguments):
     parser.add_argument("results", nargs="+", metavar="RESULT", help="result files")
     parser.add_argument("-o", "--output", required=True, metavar="FILE")
     options = parser.parse_args(arguments)
-    common.check_writable(options.output)
+    common.check_writable(options.output, options.results)
     found = list(entries(results.read(options.results)))
     if not found:
         raise common.UsageError(f"no row has {COUNTER}: nothing to write")

@@ -45,15 +45,12 @@ def combinations():
 def step_ms(rows, name):
     """The median over repetitions, or what the file's own aggregate says it is."""
     mine = [row for row in rows if row["run_name"] == name and not row.get("error_occurred")]
-    times = [
-        row["real_time"] * MS_PER_UNIT[row["time_unit"]]
-        for row in mine
-        if row["run_type"] == "iteration"
-    ] or [
-        row["real_time"] * MS_PER_UNIT[row["time_unit"]]
-        for row in mine
-        if row.get("aggregate_name") == "median"
-    ]
+    measured = [row for row in mine if row["run_type"] == "iteration"]
+    measured = measured or [row for row in mine if row.get("aggregate_name") == "median"]
+    for row in measured:
+        if not row["real_time"] > 0:
+            raise common.UsageError(f"{name}: real_time is {row['real_time']}, a step takes time")
+    times = [row["real_time"] * MS_PER_UNIT[row["time_unit"]] for row in measured]
     return statistics.median(times) if times else None
 
 
@@ -111,24 +108,20 @@ def text_of(found):
     return "\n".join(lines)
 
 
-def main():
+def main(arguments):
     parser = common.Parser(description=__doc__.split("\n")[0], allow_abbrev=False)
     parser.add_argument("result", help=f"result file of bench with the {FAMILY} rows")
     parser.add_argument("--json", metavar="FILE", help="writes them there as well")
-    try:
-        args = parser.parse_args()
-        if args.json:
-            common.check_writable(args.json)
-        what = f"a result file of bench with {FAMILY} rows"
-        found = common.read_with(effects_of, args.result, what)
-        if args.json:
-            common.write_json(args.json, found)
-    except common.UsageError as error:
-        print(f"effects.py: {error}", file=sys.stderr)
-        return 2
+    args = parser.parse_args(arguments)
+    if args.json:
+        common.check_writable(args.json, [args.result])
+    what = f"a result file of bench with {FAMILY} rows"
+    found = common.read_with(effects_of, args.result, what)
+    if args.json:
+        common.write_json(args.json, found)
     print(text_of(found))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(common.run(main, "effects.py"))

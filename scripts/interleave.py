@@ -21,6 +21,7 @@ import common
 from check_result import check_result, is_row
 from reference import LOADER, ROWS, add_workload_flags, check_device_name, row_name
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH, REFERENCE = "bench", "reference"
 PROGRAMS = (BENCH, REFERENCE)
 COUNTER = "steps_per_s"
@@ -35,7 +36,7 @@ def command_of(program, rungs, steps, options, output):
         workload += [f"--{flag}={getattr(options, flag)}"]
     workload += [f"--steps={steps}"]
     if program == REFERENCE:
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reference.py")
+        script = os.path.join(HERE, "reference.py")
         chosen = [f"--rung={rung}" for rung in rungs]
         return [options.python, script, *chosen, *workload, f"--output={output}"]
     if LOADER in rungs:
@@ -176,6 +177,8 @@ def compare(rung, bench, reference):
     spread = max(spread_of(bench), spread_of(reference))
     if min(len(bench), len(reference)) < 2:
         verdict = "one run tells nothing"
+    elif ratio > 1.0 + spread:
+        verdict = "faster"
     elif ratio >= 1.0:
         verdict = "as fast"
     else:
@@ -217,7 +220,8 @@ def parse(arguments):
     parser = common.Parser(
         description="Runs bench and reference.py in turn and compares them.", allow_abbrev=False
     )
-    parser.add_argument("--bench", default="build/bench", metavar="PATH")
+    built = os.path.join(os.path.dirname(HERE), "build", "bench")
+    parser.add_argument("--bench", default=built, metavar="PATH", help="default: build/bench")
     parser.add_argument(
         "--python", default=sys.executable, metavar="PATH", help="one that imports torch"
     )
@@ -248,14 +252,26 @@ def parse(arguments):
     default = [rung for rung, row in ROWS.items() if row.startswith("Pipeline/")]
     options.rung = [rung for rung in ROWS if rung in (options.rung or default)]
     options.steps_of = dict(steps_of(text) for text in options.steps_of)
-    if options.output:
-        common.check_writable(options.output)
     if not os.access(options.bench, os.X_OK) or os.path.isdir(options.bench):
         raise common.UsageError(f"'{options.bench}' is no program: build it, or name it by --bench")
     options.bench = os.path.abspath(options.bench)
-    if shutil.which(options.python) is None:
+    python = shutil.which(options.python)
+    if python is None:
         raise common.UsageError(f"'{options.python}' is no program: name a Python by --python")
+    if options.output:
+        common.check_writable(options.output, [options.bench, python])
+    check_torch(options)
     return options
+
+
+def check_torch(options):
+    """Else every run of the reference would fail for it, each after one of bench."""
+    failure = run([options.python, "-c", "import torch"], options.timeout)
+    if failure:
+        raise common.UsageError(
+            f"'{options.python}' does not import torch: name a Python that does by --python "
+            f"({failure})"
+        )
 
 
 def steps_of(text):
@@ -266,11 +282,7 @@ def steps_of(text):
 
 
 def main(arguments):
-    try:
-        options = parse(arguments)
-    except common.UsageError as error:
-        print(f"interleave: {error}", file=sys.stderr)
-        return 2
+    options = parse(arguments)
     settings = {key: value for key, value in vars(options).items() if key not in ("output",)}
     settings.update(bench=os.path.basename(options.bench), python=os.path.basename(options.python))
     rounds, problems = [], []
@@ -285,9 +297,9 @@ def main(arguments):
             if options.output:  # after each round: what is measured is not lost if time runs out
                 whole = {"settings": settings, "rounds": rounds, "problems": problems}
                 common.write_json(options.output, {**whole, "summary": summarize(rounds, options)})
-    except KeyboardInterrupt:
-        say(f"interrupted after {len(rounds)} rounds")
-        return 130
+    except common.Interrupted as end:
+        words = f"interrupted after {len(rounds)} round{'s' * (len(rounds) != 1)}"
+        raise common.Interrupted(end.number, words) from None
     print_table(summarize(rounds, options))
     for problem in problems:
         say(problem)
@@ -295,4 +307,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(common.run(main, "interleave"))

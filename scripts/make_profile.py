@@ -14,21 +14,25 @@ simulated device knows only beyond the machine's cores.
 import statistics
 import sys
 
-from common import Parser, UsageError, check_writable, read_with, write_json
+from common import Parser, UsageError, check_writable, read_with, run, write_json
 
 MEASURED = "measured"
 
 
-def median(rows, name, counter):
-    values = [
+def values_of(rows, name, counter):
+    return [
         row[counter]
         for row in rows
         if row["run_name"] == name and row["run_type"] == "iteration" and counter in row
     ]
+
+
+def median(rows, name, counter):
+    values = values_of(rows, name, counter)
     if not values:
         raise UsageError(
-            f"the result file has no {counter} of {name}: run bench with "
-            "--benchmark_filter='Pipeline|Compute' and no overrides of the rows' members"
+            f"no {counter} of {name}: run bench with --benchmark_filter='Pipeline|Compute' and no "
+            "overrides of the rows' members"
         )
     return statistics.median(values)
 
@@ -36,7 +40,7 @@ def median(rows, name, counter):
 def profile_of(result, name):
     context = result["context"]
     if context.get("feedrate.simulated") != "false":
-        raise UsageError("the result file is simulated or not feedrate's: a profile needs times")
+        raise UsageError("simulated, or not feedrate's: a profile needs measured times")
     rows = result["benchmarks"]
 
     def cost(scaling, note, *parts):
@@ -51,6 +55,12 @@ def profile_of(result, name):
 
     baseline, workers, pinned = "Pipeline/baseline", "Pipeline/workers", "Pipeline/pinned"
     step = "Compute/resnet18"
+    # A file without bytes says nothing of what they take: the profile has no such cost then.
+    normalize = {
+        "normalize": cost("pixels", f"normalize_ms of {row}", (1, row, "normalize_ms"))
+        for row in ("Pipeline/direct_u8", "Compute/resnet18_u8")  # the last one shows it best
+        if values_of(rows, row, "normalize_ms")
+    }
     gpu = context.get("feedrate.gpu", context["feedrate.cpu"])
     return {
         "name": name,
@@ -92,6 +102,7 @@ def profile_of(result, name):
             (-1, workers, "launch_ms"),
         ),
         "launch": cost("constant", "the step's launch_ms", (1, step, "launch_ms")),
+        **normalize,
         "compute": cost(
             "pixels",
             "the step's step_ms less its check_ms",
@@ -102,22 +113,18 @@ def profile_of(result, name):
     }
 
 
-def main():
+def main(arguments):
     parser = Parser(description=__doc__.split("\n")[0])
     parser.add_argument("result", help="result file of bench with the Pipeline and Compute rows")
     parser.add_argument("-o", "--output", required=True, help="the profile")
     parser.add_argument("--name", default="measured", help="the profile's name")
-    try:
-        args = parser.parse_args()
-        check_writable(args.output)
-        what = "a result file of bench, with 'context' and 'benchmarks' as bench writes them"
-        profile = read_with(lambda result: profile_of(result, args.name), args.result, what)
-        write_json(args.output, profile)
-    except UsageError as error:
-        print(f"make_profile.py: {error}", file=sys.stderr)
-        return 2
+    args = parser.parse_args(arguments)
+    check_writable(args.output, [args.result])
+    what = "a result file of bench, with 'context' and 'benchmarks' as bench writes them"
+    profile = read_with(lambda result: profile_of(result, args.name), args.result, what)
+    write_json(args.output, profile)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main, "make_profile.py"))

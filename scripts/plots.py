@@ -8,23 +8,27 @@ each set-up (a machine with its workers, window and revision). Marks and hatches
 carry. Each plot is one function that returns a figure, or None if there is nothing to draw.
 """
 
+import io
 import math
 import os
 import re
 import sys
 
-import matplotlib
+import common
 
-matplotlib.use("Agg")
+try:
+    import matplotlib
+    import numpy
+    import pandas
 
-import numpy  # noqa: E402
-import pandas  # noqa: E402
-from matplotlib import pyplot, ticker  # noqa: E402
-from matplotlib.patches import Patch  # noqa: E402
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+    from matplotlib.patches import Patch
+except ImportError as error:
+    common.missing(error)
 
-import common  # noqa: E402
-import results  # noqa: E402
-import svg  # noqa: E402
+import results
+import svg
 
 # --- Names and looks ------------------------------------------------------------------------------
 
@@ -960,10 +964,13 @@ def main(arguments):
     parser.add_argument("results", nargs="+", metavar="RESULTS", help="result and trace files")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="made if missing")
     options = parser.parse_args(arguments)
+    # Which plots there will be is not known yet, so that no picture there may be a file to read.
+    for picture in common.files_of([options.output], (".svg", ".png")):
+        common.check_writable(picture, options.results)
     read, setups = with_published(options.results)
     try:
         os.makedirs(options.output, exist_ok=True)
-    except OSError as error:
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise common.UsageError(
             f"cannot write the folder '{options.output}': {error.strerror}"
         ) from None
@@ -981,7 +988,9 @@ def main(arguments):
             path = os.path.join(options.output, stem)
             common.check_writable(path + ".svg")
             common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg.text_of(shown, stem))
-            shown.savefig(path + ".png", dpi=DPI, metadata={"Software": None})
+            png = io.BytesIO()
+            shown.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
+            common.write_whole(path + ".png", png.getvalue())
             print(f"{path}.svg, .png")
             taken.add(stem)
     if not taken:

@@ -675,20 +675,16 @@ def check_device(name):
 
 
 def main(arguments):
+    options = parse(arguments)
+    if options.record:
+        check_device("cpu")
+        return recorded.record(options.record)
+    check_device(options.device)
     try:
-        options = parse(arguments)
-        if options.record:
-            check_device("cpu")
-            return recorded.record(options.record)
-        check_device(options.device)
         return measure(options)
-    except common.UsageError as error:
-        print(f"reference: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("reference: interrupted, nothing written", file=sys.stderr)
-        return 130
+    except common.Interrupted as end:
+        raise common.Interrupted(end.number, "interrupted, nothing written") from None
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(common.run(main, "reference"))

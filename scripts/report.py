@@ -446,7 +446,7 @@ def main(arguments):
     parser.add_argument("results", nargs="+", metavar="RESULTS", help="result and trace files")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the page")
     options = parser.parse_args(arguments)
-    common.check_writable(options.output)
+    common.check_writable(options.output, [*options.results, *plots.published_file()])
     read, setups = plots.with_published(options.results)
     if not read.rows["setup"].isin(setups).any() and not read.traces:
         raise common.UsageError("the files have no rows: nothing to report")

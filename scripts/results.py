@@ -18,9 +18,12 @@ import json
 import os
 import re
 
-import pandas
-
 import common
+
+try:
+    import pandas
+except ImportError as error:
+    common.missing(error)
 
 # --- Names: what Google Benchmark and feedrate call things ----------------------------------------
 
@@ -158,7 +161,17 @@ def medians(rows):
     for name in ("unsteady", "negative_control", "simulated"):
         agreed[name] = grouped[name].any()
     table = grouped[plain].median().join(agreed).join(grouped.size().rename("runs"))
-    return table.reset_index()
+    return with_bound(table.reset_index())
+
+
+def with_bound(table):
+    """Medians of rates and of bounds are of different repetitions: set side by side, a row could
+    pass its bound. So the bound is the one that the shares of it speak of."""
+    if {"steps_per_s", "of_limit", "limit_steps_per_s"} <= set(table.columns):
+        known = (table["of_limit"] > 0) & table["steps_per_s"].notna()
+        bound = table["steps_per_s"] / table["of_limit"].where(known)
+        table["limit_steps_per_s"] = bound.fillna(table["limit_steps_per_s"])
+    return table
 
 
 # --- One file -------------------------------------------------------------------------------------
@@ -193,12 +206,7 @@ def files_of(paths):
         if not os.path.isdir(path):
             yield path, True
             continue
-        found = sorted(
-            os.path.join(folder, name)
-            for folder, _, names in os.walk(path)
-            for name in names
-            if name.endswith(".json")
-        )
+        found = list(common.files_of([path]))
         if not found:
             fail(path, "no .json file in this folder")
         yield from ((name, False) for name in found)
@@ -510,7 +518,8 @@ def parse_file(path, named, found):
     """Adds what a file holds to found: (runs with their lines, traces, notes)."""
     runs, traces, notes = found
     value = load(path)
-    if isinstance(value, list) or (isinstance(value, dict) and "traceEvents" in value):
+    bare = isinstance(value, list) and any(isinstance(e, dict) and "ph" in e for e in value)
+    if bare or (isinstance(value, dict) and "traceEvents" in value):
         traces += parse_trace(path, value)
     elif isinstance(value, dict) and "rounds" in value:
         if not isinstance(value["rounds"], list):
@@ -543,9 +552,11 @@ def parse_file(path, named, found):
     elif isinstance(value, dict) and {"make", "compute", "source"} <= value.keys():
         notes.append(f"{path}: a profile, not a result: left out")
     elif named:
-        fail(path, "no result file: it has neither 'benchmarks' nor 'rounds' nor 'traceEvents'")
+        what = "it has neither 'benchmarks' nor 'rounds' nor 'traceEvents'"
+        what = "a list without events" if isinstance(value, list) else what
+        fail(path, f"neither a result file nor a trace: {what}")
     else:
-        notes.append(f"{path}: no result file: left out")
+        notes.append(f"{path}: neither a result file nor a trace: left out")
 
 
 def table_of(lines):

@@ -130,7 +130,7 @@ class Recorded(unittest.TestCase):
             read_ = results.read([folder])
             self.assertEqual(read_.rows["file"].nunique(), 1)
             self.assertEqual(len(read_.notes), 2)
-            with self.assertRaisesRegex(common.UsageError, "no result file"):
+            with self.assertRaisesRegex(common.UsageError, "neither a result file"):
                 results.read([os.path.join(folder, "other.json")])
 
     def test_the_published_results_of_the_repository(self):
@@ -266,8 +266,12 @@ class Malformed(unittest.TestCase):
                 results.read([folder])
 
     def test_no_result(self):
-        self.assert_refused("no result file", {"what": 1})
-        self.assert_refused("no result file", "3")
+        neither = "neither a result file nor a trace"
+        self.assert_refused(neither, {"what": 1})
+        self.assert_refused(neither, "3")
+        self.assert_refused(neither, "[]")
+        self.assert_refused(neither, "[1, {}]")
+        self.assert_refused("no complete events", {"traceEvents": []})
         self.assert_refused("'benchmarks' is missing", {"context": {}})
         self.assert_refused("'context' is missing", {"benchmarks": []})
         self.assert_refused("'benchmarks' is missing or no list", {"context": {}, "benchmarks": {}})

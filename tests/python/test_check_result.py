@@ -216,6 +216,15 @@ class BadFiles(unittest.TestCase):
 
     def test_a_counter_is_a_number(self):
         self.one("counter overlap is 'all'", row={"overlap": "all"})
+        for value in ("x", None, True, [1.0], {}, math.inf, math.nan, 10**400):
+            self.one("counter step_ms is", row={"step_ms": value})
+            self.one("counter GBps is", row={"name": "H2D/pinned", "GBps": value})
+        self.one("real_time is inf", row={"real_time": math.inf})
+        self.one("label is 3", row={"label": 3})
+
+    def test_google_benchmarks_texts_are_no_counters(self):
+        texts = {"label": "limit: pin", "aggregate_unit": "time", "big_o": "N"}
+        self.assertEqual(problems_of(row=texts), [])
 
     def test_a_row_takes_time(self):
         self.one("real_time is 0", row={"real_time": 0})

@@ -3,7 +3,9 @@
 import copy
 import itertools
 import json
+import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -141,6 +143,61 @@ class Effects(unittest.TestCase):
         self.assertIn(gone["name"] + " and 1 more", done.stderr)
         self.assertIn("--benchmark_filter=Factorial", done.stderr)
         self.assertFalse(self.out.exists())
+
+    def test_a_time_that_is_none_is_refused(self):
+        for time in (0, -3.5):
+            result = synthetic()
+            result["benchmarks"][3]["real_time"] = time
+            done = self.run_on(result, "--json", self.out)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(f"{result['benchmarks'][3]['name']}: real_time is {time}", done.stderr)
+            self.assertIn(str(self.given), done.stderr)
+            self.assertFalse(self.out.exists())
+
+    def test_the_file_that_is_read_is_not_written(self):
+        text = json.dumps(synthetic())
+        link, hard = (self.out.with_name(name) for name in ("link.json", "hard.json"))
+        self.given.write_text(text)
+        link.symlink_to(self.given)
+        os.link(self.given, hard)
+        for output in (self.given, link, hard):
+            done = self.run_on(text, "--json", output)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), output)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn("is read and would be lost", done.stderr)
+            self.assertEqual(self.given.read_text(), text)
+            self.assertTrue(link.is_symlink())
+
+    def test_what_does_not_fit_is_one_line_and_the_older_file_stays(self):
+        self.given.write_text(json.dumps(synthetic()))
+        self.out.write_text("older")
+        done = subprocess.run(
+            [sys.executable, SCRIPT, self.given, "--json", self.out],
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        )
+        self.assertEqual((done.returncode, done.stdout), (3, ""))
+        self.assertEqual(done.stderr, f"effects.py: cannot write '{self.out}': File too large\n")
+        self.assertEqual(self.out.read_text(), "older")
+        self.assertEqual(sorted(p.name for p in self.out.parent.iterdir()),
+                         ["effects.json", "given.json"])
+
+    def test_a_full_device_for_the_output_is_one_line(self):
+        self.given.write_text(json.dumps(synthetic()))
+        for arguments in ([self.given], ["--help"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run(
+                    [sys.executable, SCRIPT, *arguments],
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    check=False,
+                )
+            words = "effects.py: cannot write the output: No space left on device\n"
+            self.assertEqual((done.returncode, done.stderr), (3, words))
 
     def test_what_is_no_result_file_is_one_line(self):
         zeros = synthetic()

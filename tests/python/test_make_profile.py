@@ -1,6 +1,7 @@
 """make_profile.py: a profile from a result file, one line for what is none."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "make_profile.py"
 RESULTS = ROOT / "results" / "h200-16c"
+BENCH = os.environ.get("FEEDRATE_BENCH")
 
 
 def run(*arguments):
@@ -43,16 +45,56 @@ class MakeProfile(unittest.TestCase):
         launch = json.loads(self.out.read_text())["launch"]["ms"]
         self.assertAlmostEqual(launch, step["launch_ms"] * 10, places=3)
 
+    def test_normalisation_is_a_cost_where_a_row_shows_it(self):
+        result = json.loads((RESULTS / "suite.json").read_text())
+        shown = {row["name"]: row.get("normalize_ms") for row in result["benchmarks"]}
+        step, flow = "Compute/resnet18_u8", "Pipeline/direct_u8"
+        for gone, name in (((), step), ((step,), flow), ((step, flow), None)):
+            rows = [row for row in result["benchmarks"] if row["name"] not in gone]
+            self.given.write_text(json.dumps({**result, "benchmarks": rows}))
+            self.assertEqual(run(self.given, "-o", self.out).returncode, 0)
+            profile = json.loads(self.out.read_text())
+            if name is None:
+                self.assertNotIn("normalize", profile)
+                continue
+            self.assertEqual(profile["normalize"]["ms"], round(shown[name], 4))
+            self.assertEqual(profile["normalize"]["scaling"], "pixels")
+            self.assertIn(name, profile["normalize"]["note"])
+
+    @unittest.skipUnless(BENCH, "FEEDRATE_BENCH names no bench")
+    def test_bytes_take_longer_by_their_normalisation_in_bench(self):
+        self.assertEqual(run(RESULTS / "suite.json", "-o", self.out).returncode, 0)
+        written = self.given.with_name("simulated.json")
+        subprocess.run(
+            [BENCH, "--benchmark_filter=Pipeline/direct", f"--device=sim:{self.out}",
+             "--workers=16", f"--benchmark_out={written}"],
+            capture_output=True,
+            check=True,
+        )
+        rows = {row["name"]: row for row in json.loads(written.read_text())["benchmarks"]}
+        longer = rows["Pipeline/direct_u8"]["step_ms"] - rows["Pipeline/direct"]["step_ms"]
+        cost = json.loads(self.out.read_text())["normalize"]["ms"]
+        # The check of bytes is shorter by less than a tenth of a millisecond.
+        self.assertAlmostEqual(longer, cost, delta=0.1)
+
+    def test_the_result_itself_is_not_written(self):
+        text = (RESULTS / "pipeline-compute.json").read_text()
+        self.given.write_text(text)
+        run_of = run(self.given, "-o", self.given)
+        self.assertEqual((run_of.returncode, len(run_of.stderr.splitlines())), (2, 1))
+        self.assertEqual(self.given.read_text(), text)
+
     def test_says_in_one_line_what_is_no_result_file(self):
         published = ROOT / "results" / "l40s-g6e.2xlarge" / "published.json"
         rows = json.loads((RESULTS / "pipeline.json").read_text())  # without the ceiling
-        for text in ("[]", '{"context": [], "benchmarks": []}', "{", "[" * 100_000, "null",
+        for text in ("[]", '{"context": {}, "benchmarks": []}', '{"context": [], "benchmarks": []}', "{", "[" * 100_000, "null",
                      published.read_text(), json.dumps(rows)):
             with self.subTest(text[:40]):
                 self.given.write_text(text)
                 run_of = run(self.given, "-o", self.out)
                 self.assertEqual(run_of.returncode, 2, run_of.stderr)
                 self.assertEqual(len(run_of.stderr.splitlines()), 1, run_of.stderr)
+                self.assertIn(str(self.given), run_of.stderr)
                 self.assertFalse(self.out.exists())
 
 
