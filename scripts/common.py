@@ -223,7 +223,7 @@ def script_name():
 def missing(error):
     """For a library that only scripts/look.sh brings: what to do, before there is a main."""
     name = script_name()
-    complain(name, f"{error}: scripts/look.sh {name} … brings what is needed")
+    complain(name, f"{' '.join(str(error).split())}: scripts/look.sh {name} … brings what is needed")
     sys.exit(2)
 
 

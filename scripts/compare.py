@@ -13,18 +13,22 @@ Measured figures need at least 4 repetitions on each side, since with fewer no
 such test can reach 5 %; simulated ones are exact.
 
 Exit status: 0; 1 with --fail-above if a headline counter got worse by more than that (the whole
-interval lies beyond), if a batch is bad that was not, or if a row fails that did not; 2 for wrong
-usage.
+interval lies beyond), if a batch is bad that was not, or if a row that had figures fails, is
+skipped or is not there; 2 for wrong usage; 3 if something could not be written.
 """
 
 import math
 import sys
 import warnings
 
-import numpy
-from scipy import stats
-
 import common
+
+try:
+    import numpy
+    from scipy import stats
+except ImportError as error:
+    common.missing(error)
+
 import counters
 import results
 
@@ -54,6 +58,10 @@ def percent(words):
         value = float(bare) / (100 if words.endswith("%") else 1)
     except ValueError:
         value = math.nan
+    if 1 < value < 100 and bare == words:
+        raise common.UsageError(
+            f"'{words}' would be {value:.0%}: write {words}%, or {value / 100:g}, for {value:g} %"
+        )
     if not 0 <= value < 10:
         raise common.UsageError(f"'{words}' is no share: 5% or 0.05, say")
     return value
@@ -211,10 +219,15 @@ def compare_row(name, old, new, exact, same_within):
     return sorted(entries, key=lambda entry: shared.index(entry["counter"]))
 
 
+MISSING, FAILED, SKIPPED = "not in", "failed in", "skipped in"
+
+
 def compare(old, new, exact=False, same_within=0.01):
-    """Returns (entries, lines about rows that cannot be compared, rows that newly fail)."""
+    """Returns (entries, lines about rows that cannot be compared, what befell rows that had
+    figures and have none now)."""
     good_old, good_new = results.good(old), results.good(new)
-    entries, remarks, failing = [], [], []
+    # What is missing on one side stands first: of the skipped there may be hundreds.
+    entries, remarks, lost = [], {MISSING: [], FAILED: [], SKIPPED: []}, []
     before, after = dict(list(good_old.groupby("row"))), dict(list(good_new.groupby("row")))
     for name in dict.fromkeys([*old["row"], *new["row"]]):
         a, b = before.get(name, good_old.iloc[:0]), after.get(name, good_new.iloc[:0])
@@ -225,33 +238,34 @@ def compare(old, new, exact=False, same_within=0.01):
             if len(good_rows):
                 continue
             mine = rows[rows["row"] == name]
-            if mine.empty:
-                remarks.append(f"{name}: not in {which}")
-            else:
-                error, skipped = mine["error"].iloc[0], mine["skipped"].iloc[0]
-                word = f"failed in {which}: {error}" if error else f"skipped in {which}: {skipped}"
-                remarks.append(f"{name}: {word}")
-                if which == "NEW" and error and len(a):
-                    failing.append(name)
-    return entries, remarks, failing
+            kind, reason = MISSING, ""
+            if len(mine):
+                # Of repetitions, an error says more than a skip.
+                errors = [error for error in mine["error"] if error]
+                kind = FAILED if errors else SKIPPED
+                reason = ": " + (errors[0] if errors else mine["skipped"].iloc[0])
+            remarks[kind].append(f"{name}: {kind} {which}{reason}")
+            if which == "NEW" and len(a):
+                befell = {MISSING: "is missing", FAILED: "failed", SKIPPED: "is skipped"}[kind]
+                lost.append(f"{name} {befell}, and had figures before")
+    return entries, [line for lines in remarks.values() for line in lines], lost
 
 
-def failures(entries, failing, new, above):
+def failures(entries, lost, new, above):
     """Lines about what --fail-above does not let pass."""
     controls = set(new[new["negative_control"]]["row"])
-    for name in failing:
-        yield f"{name} failed, and had figures before"
+    yield from lost
     for entry in entries:
         if entry["counter"] == "bad_batches" and entry["row"] not in controls:
             if entry["base"] == 0 and entry["new"] > 0:
                 yield f"{entry['row']}: {entry['new']:.4g} bad batches, none before"
         if not entry["headline"] or entry["verdict"] != WORSE or entry["row"] == NULL_ROW:
             continue
-        least, most = worsening(entry)
-        if least > above:
+        least, most = (f"{share:.1%}" for share in worsening(entry))
+        by = least if least == most else f"{least} to {most}"
+        if worsening(entry)[0] > above:
             yield (
-                f"{entry['row']}: {entry['counter']} got worse by {least:.1%} to {most:.1%}, "
-                f"{above:.1%} is allowed"
+                f"{entry['row']}: {entry['counter']} got worse by {by}, {above:.1%} is allowed"
             )
 
 
@@ -299,11 +313,18 @@ def plain(value):
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
+FAIL_ABOVE = "exit status 1 if a row got worse by more, e.g. 5%%, or has no figures any more"
+
+
 def parse(arguments):
-    parser = common.Parser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser = common.Parser(
+        description=__doc__.split("\n")[0],
+        epilog=" ".join(__doc__.split("\n\n")[-1].split()),
+        allow_abbrev=False,
+    )
     parser.add_argument("base", metavar="BASE", help="the result file to compare with")
     parser.add_argument("new", metavar="NEW", help="the result file to judge")
-    parser.add_argument("--fail-above", metavar="SHARE", help="exit status 1 beyond, e.g. 5%%")
+    parser.add_argument("--fail-above", metavar="SHARE", help=FAIL_ABOVE)
     parser.add_argument("--same-within", metavar="SHARE", default="1%", help="default: 1%%")
     parser.add_argument("--all", action="store_true", help="show every counter")
     parser.add_argument("--force", action="store_true", help="compare simulated with measured")
@@ -315,7 +336,7 @@ def parse(arguments):
     if options.fail_above is not None:
         options.fail_above = percent(options.fail_above)
     if options.output:
-        common.check_writable(options.output)
+        common.check_writable(options.output, [options.base, options.new])
     return options
 
 
@@ -338,7 +359,7 @@ def main(arguments):
     if any(what == "machine" for what, _ in differing):
         print("The machines differ: the ratios say so too, not only what changed in the program.")
     exact = base_run.simulated and new_run.simulated
-    entries, remarks, failing = compare(old, new, exact, options.same_within)
+    entries, remarks, lost = compare(old, new, exact, options.same_within)
     if not entries and not remarks:
         raise common.UsageError("the files have no row in common")
     for line in lines_of(entries, options.all):
@@ -360,7 +381,7 @@ def main(arguments):
         print(f"Of {len(heads)} rows about {len(heads) * ALPHA:.0f} would differ by chance.")
     problems = []
     if options.fail_above is not None:
-        problems = list(failures(entries, failing, new, options.fail_above))
+        problems = list(failures(entries, lost, new, options.fail_above))
         for problem in problems:
             print(f"FAILED: {problem}")
     if options.output:

@@ -965,7 +965,8 @@ def main(arguments):
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="made if missing")
     options = parser.parse_args(arguments)
     # Which plots there will be is not known yet, so that no picture there may be a file to read.
-    for picture in common.files_of([options.output], (".svg", ".png")):
+    folder = [options.output] if os.path.isdir(options.output) else []
+    for picture in common.files_of(folder, (".svg", ".png")):
         common.check_writable(picture, options.results)
     read, setups = with_published(options.results)
     try:

@@ -3,6 +3,8 @@
 import copy
 import json
 import os
+import subprocess
+import sys
 import unittest
 
 import numpy
@@ -155,6 +157,53 @@ class Statuses(unittest.TestCase):
         _, out, _ = run(ladder(), new)
         self.assertIn("Pipeline/direct: not in NEW", out)
 
+    def test_rows_that_are_gone_fail(self):
+        new = ladder()
+        gone, skipped = "Pipeline/direct", "Pipeline/prefetch"
+        new["benchmarks"] = [r for r in new["benchmarks"] if r["name"] not in (gone, skipped)]
+        new["skipped"].append({"name": skipped, "reason": "no memory"})
+        status, out, _ = run(ladder(), new, "--fail-above", "5%")
+        self.assertEqual(status, 1)
+        self.assertIn(f"FAILED: {gone} is missing, and had figures before", out)
+        self.assertIn(f"FAILED: {skipped} is skipped, and had figures before", out)
+        self.assertEqual(out.count("FAILED"), 2)
+        self.assertEqual(run(ladder(), new)[0], 0)  # only with the flag
+        # New rows, and rows that had no figures before either, are no failure.
+        self.assertEqual(run(new, ladder(), "--fail-above", "5%")[0], 0)
+        self.assertEqual(run(new, new, "--fail-above", "5%")[0], 0)
+
+    def test_missing_rows_stand_before_skipped_ones(self):
+        base, new = ladder(), ladder()
+        base["skipped"] = [{"name": f"A/{k}", "reason": "no"} for k in range(5)]
+        new["benchmarks"] = [r for r in new["benchmarks"] if r["name"] != "Pipeline/direct"]
+        lines = run(base, new)[1].splitlines()
+        missing = lines.index("Pipeline/direct: not in NEW")
+        skipped = [k for k, line in enumerate(lines) if "skipped in" in line]
+        self.assertTrue(skipped)
+        self.assertLess(missing, min(skipped))
+
+    def test_one_figure_where_both_ends_are_one(self):
+        base, new = ladder(simulated=True), ladder(simulated=True)
+        for row in new["benchmarks"]:
+            if row["name"] == "Pipeline/pinned":
+                row["steps_per_s"] *= 0.9
+        status, out, _ = run(base, new, "--fail-above", "5%")
+        self.assertEqual(status, 1)
+        self.assertIn("steps_per_s got worse by 10.0%, 5.0% is allowed", out)
+
+    def test_what_cannot_be_written_is_not_what_got_worse(self):
+        with looking.folder_of(base=ladder(), new=ladder()) as folder:
+            files = [os.path.join(folder, name + ".json") for name in ("base", "new")]
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run(
+                    [sys.executable, compare.__file__, *files, "--fail-above", "5%"],
+                    stdout=full,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+        words = "compare: cannot write the output: No space left on device\n"
+        self.assertEqual((done.returncode, done.stderr), (3, words))
+
     def test_output(self):
         with looking.folder_of(base=ladder(), new=ladder(slower=1.12, seed=2)) as folder:
             path = os.path.join(folder, "out.json")
@@ -228,7 +277,23 @@ class Refusals(unittest.TestCase):
             status, _, err = run(ladder(), ladder(), f"--fail-above={share}")
             self.assertEqual(status, 2, share)
             self.assertIn("is no share", err)
+        for share, right in (("5", "write 5%, or 0.05,"), ("1.5", "write 1.5%, or 0.015,")):
+            for flag in ("--fail-above", "--same-within"):
+                self.refused(right, ladder(), ladder(), f"{flag}={share}")
+        self.assertEqual(run(ladder(), ladder(), "--fail-above=1")[0], 0)
+        self.assertEqual(run(ladder(), ladder(), "--fail-above=150%")[0], 0)
         self.refused("no rows to compare", {"context": {}, "benchmarks": []}, ladder())
+
+    def test_a_file_to_compare_is_not_written(self):
+        with looking.folder_of(base=ladder(), new=ladder()) as folder:
+            base, new, link = (os.path.join(folder, n + ".json") for n in ("base", "new", "link"))
+            os.symlink(new, link)
+            before = os.stat(new)
+            for output in (base, new, link):
+                status, out, err = looking.call(compare.main, base, new, "-o", output)
+                self.assertEqual((status, out, len(err.splitlines())), (2, "", 1), err)
+                self.assertIn("is read and would be lost", err)
+            self.assertEqual(os.stat(new), before)
 
     def test_recorded_files_compare_with_themselves(self):
         for name in ("bench", "simulated", "skipped", "google_benchmark"):

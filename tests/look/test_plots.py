@@ -2,6 +2,11 @@
 
 import itertools
 import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
 import unittest
 import xml.etree.ElementTree as ElementTree
 
@@ -268,6 +273,34 @@ class Files(unittest.TestCase):
         first, second = drawn(file), drawn(file)
         self.assertEqual({k: v[1] for k, v in first.items()}, {k: v[1] for k, v in second.items()})
 
+    def test_a_picture_that_does_not_fit_leaves_nothing(self):
+        with looking.folder_of(a=looking.loaded("simulated")) as folder:
+            out = os.path.join(folder, "plots")
+            done = script(
+                "plots",
+                os.path.join(folder, "a.json"),
+                "-o",
+                out,
+                stdout=subprocess.PIPE,
+                # The first SVG fits, its PNG does not.
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000)),
+            )
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertRegex(done.stderr, r"\Aplots: cannot write '.*ladder\.png': [^\n]+\n\Z")
+            self.assertEqual(os.listdir(out), ["ladder.svg"])
+
+    def test_a_file_that_is_read_is_not_written(self):
+        with looking.folder_of(a=looking.loaded("simulated")) as folder:
+            read, link = os.path.join(folder, "ladder.svg"), os.path.join(folder, "out", "split.png")
+            shutil.move(os.path.join(folder, "a.json"), read)
+            os.mkdir(os.path.dirname(link))
+            os.symlink(read, link)
+            for out in (folder, os.path.dirname(link)):
+                status, printed, err = looking.call(plots.main, read, "-o", out)
+                self.assertEqual((status, printed, err.count("\n")), (2, "", 1), err)
+                self.assertIn("is read and would be lost", err)
+            self.assertEqual(sorted(os.listdir(folder)), ["ladder.svg", "out"])
+
     def test_bad_usage(self):
         for arguments in (
             [],
@@ -304,7 +337,64 @@ class Timeline(unittest.TestCase):
         self.assertEqual({name: plots.look_of(name)[2] for name in words}, words)
 
 
+SCRIPTS = (
+    *("report", "plots", "compare", "dashboard", "effects", "make_profile", "check_result"),
+    *("nsys_compare", "interleave", "reference"),
+)
+
+
+def script(name, *arguments, **options):
+    """Runs it as a shell does."""
+    return subprocess.run(
+        [sys.executable, os.path.join(looking.SCRIPTS, name + ".py"), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
 class Usage(unittest.TestCase):
+    def test_every_script_says_that_its_output_is_full(self):
+        for name in SCRIPTS:
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = script(name, "--help", stdout=full)
+            self.assertEqual(done.returncode, 3, name)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn("cannot write the output: No space left on device", done.stderr)
+
+    def test_without_its_libraries_a_script_says_who_brings_them(self):
+        for library in ("pandas", "numpy", "scipy", "matplotlib"):
+            with looking.folder_of() as folder:
+                with open(os.path.join(folder, library + ".py"), "w", encoding="utf-8") as file:
+                    file.write(f"raise ModuleNotFoundError(\"No module named '{library}'\")")
+                for name in ("report", "plots", "compare", "dashboard"):
+                    if name == "dashboard" and library in ("scipy", "matplotlib"):
+                        continue
+                    if library == "scipy" and name != "compare":
+                        continue
+                    if library == "matplotlib" and name == "compare":
+                        continue
+                    path = {**os.environ, "PYTHONPATH": folder}
+                    done = script(name, "x.json", stdout=subprocess.PIPE, env=path)
+                    self.assertEqual((done.returncode, done.stdout), (2, ""), name)
+                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                    self.assertIn(f"scripts/look.sh {name}", done.stderr)
+
+    def test_an_interrupt_is_one_line(self):
+        def interrupted(arguments):
+            os.kill(os.getpid(), number)
+            signal.pause()
+
+        for number, words in (
+            (signal.SIGINT, "interrupted"),
+            (signal.SIGTERM, "interrupted by SIGTERM"),
+            (signal.SIGHUP, "interrupted by SIGHUP"),
+        ):
+            before = signal.getsignal(number)
+            ended = looking.call(interrupted)
+            self.assertEqual(ended, (128 + number, "", f"script: {words}\n"))
+            self.assertEqual(signal.getsignal(number), before)
+
     def test_bytes(self):
         self.assertEqual(plots.bytes_text(4096), "4 KiB")
         self.assertEqual(plots.bytes_text(201326592), "192 MiB")

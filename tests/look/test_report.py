@@ -11,6 +11,7 @@ import unittest
 
 import example
 import looking
+import dashboard
 import plots
 import report
 import results
@@ -191,6 +192,21 @@ class Page(unittest.TestCase):
         ):
             status, _, err = looking.call(report.main, *arguments)
             self.assertEqual((status, len(err.splitlines())), (2, 1), err)
+
+    def test_a_file_that_is_read_is_not_written(self):
+        with looking.folder_of(a=looking.loaded("simulated"), b=example.result()) as folder:
+            file, link = (os.path.join(folder, name) for name in ("a.json", "link.html"))
+            os.symlink(file, link)
+            published = plots.published_file()[0]
+            for read, out in ((file, file), (folder, file), (folder, link), (file, published)):
+                for script in (report, dashboard):
+                    if out == published and script == dashboard:
+                        continue  # it does not read them
+                    before = os.stat(out)
+                    status, printed, err = looking.call(script.main, read, "-o", out)
+                    self.assertEqual((status, printed, err.count("\n")), (2, "", 1), err)
+                    self.assertIn("is read and would be lost", err)
+                    self.assertEqual(os.stat(out), before)
 
     def test_no_rows(self):
         with looking.folder_of(a={"context": {}, "benchmarks": []}) as folder:
