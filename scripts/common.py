@@ -26,9 +26,9 @@ class WriteError(Exception):
 class Interrupted(KeyboardInterrupt):
     """A signal asks for the end: one line, exit status 128 + its number, as of a shell's child."""
 
-    def __init__(self, number, words="interrupted"):
+    def __init__(self, number, more=""):
         by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
-        super().__init__(words + by)
+        super().__init__(f"interrupted{by}{more}")
         self.number = number
 
 

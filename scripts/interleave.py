@@ -298,8 +298,8 @@ def main(arguments):
                 whole = {"settings": settings, "rounds": rounds, "problems": problems}
                 common.write_json(options.output, {**whole, "summary": summarize(rounds, options)})
     except common.Interrupted as end:
-        words = f"interrupted after {len(rounds)} round{'s' * (len(rounds) != 1)}"
-        raise common.Interrupted(end.number, words) from None
+        done = f" after {len(rounds)} round{'s' * (len(rounds) != 1)}"
+        raise common.Interrupted(end.number, done) from None
     print_table(summarize(rounds, options))
     for problem in problems:
         say(problem)

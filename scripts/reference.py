@@ -57,6 +57,18 @@ class RandomImages:
         return torch.randn(3, self._image, self._image), index % common.LABELS
 
 
+def end_in_silence(worker):
+    """Whoever interrupts the loop cuts a worker that is handing over a batch: its thread for that
+    would print a traceback, beside the one line of the loop."""
+    before = sys.excepthook
+
+    def hook(kind, error, trace):
+        if not issubclass(kind, (ConnectionError, EOFError, KeyboardInterrupt)):
+            before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
 def make_loader(options, workers, pinned):
     from torch.utils.data import DataLoader
 
@@ -67,6 +79,7 @@ def make_loader(options, workers, pinned):
         batch_size=options.batch,
         num_workers=workers,
         pin_memory=pin_memory,
+        worker_init_fn=end_in_silence,
     )
 
 
@@ -683,7 +696,7 @@ def main(arguments):
     try:
         return measure(options)
     except common.Interrupted as end:
-        raise common.Interrupted(end.number, "interrupted, nothing written") from None
+        raise common.Interrupted(end.number, ", nothing written") from None
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -13,10 +16,20 @@ sys.path.insert(0, SCRIPTS)
 
 import interleave  # noqa: E402
 
+# Stands for a bench that hangs: notes itself and its worker.
+HANGING = """#!/bin/sh
+sleep 1000 &
+echo $$ $! > "$NOTE.new"
+mv "$NOTE.new" "$NOTE"
+wait
+"""
+
 # Stands for bench, and for the Python that runs reference.py. Tells both by their flags, notes how
 # it was called, and answers with the rate that RATES has for that program and rung.
 STAND_IN = """#!{python}
 import json, os, re, sys
+if sys.argv[1:2] == ["-c"]:
+    sys.exit()  # whether it imports torch
 flags = dict(a.lstrip("-").split("=", 1) for a in sys.argv[1:] if a.startswith("--"))
 asked = [a.split("=")[1] for a in sys.argv[1:] if a.startswith("--rung=")]
 is_bench = "benchmark_out" in flags
@@ -162,7 +175,11 @@ class Verdicts(unittest.TestCase):
 
     def test_faster_or_equal_is_as_fast(self):
         self.assertEqual(self.verdict([8.0, 8.0], [8.0, 8.0]), "as fast")
-        self.assertEqual(self.verdict([9.0, 9.0], [8.0, 8.0]), "as fast")
+        self.assertEqual(self.verdict([8.1, 8.3], [8.0, 8.3]), "as fast")
+
+    def test_faster_by_more_than_the_spread_is_faster(self):
+        self.assertEqual(self.verdict([9.0, 9.0], [8.0, 8.0]), "faster")
+        self.assertEqual(self.verdict([8.0, 8.1], [1.0, 1.01]), "faster")
 
     def test_slower_by_less_than_the_spread_is_within_it(self):
         self.assertEqual(self.verdict([7.9, 7.9, 7.9], [7.8, 8.0, 8.0]), "within the spread")
@@ -172,7 +189,55 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.verdict([7.0, 7.0, 7.1], [8.0, 8.0, 8.1]), "SLOWER")
 
 
+def is_gone(process):
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def wait_for(condition):
+    for _ in range(1200):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 class Process(unittest.TestCase):
+    def test_a_signal_ends_the_run_with_all_that_it_started(self):
+        for number, words in (
+            (signal.SIGINT, "interrupted after 0 rounds"),
+            (signal.SIGTERM, "interrupted by SIGTERM after 0 rounds"),
+            (signal.SIGHUP, "interrupted by SIGHUP after 0 rounds"),
+        ):
+            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+                bench, note = os.path.join(folder, "bench"), os.path.join(folder, "note")
+                temporary = os.path.join(folder, "tmp")
+                os.mkdir(temporary)
+                with open(bench, "w", encoding="utf-8") as file:
+                    file.write(HANGING)
+                os.chmod(bench, 0o755)
+                process = subprocess.Popen(
+                    [sys.executable, os.path.join(SCRIPTS, "interleave.py"), f"--bench={bench}",
+                     "--python=true", "--device=cpu"],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "NOTE": note, "TMPDIR": temporary},
+                )
+                self.assertTrue(wait_for(lambda note=note: os.path.exists(note)))
+                process.send_signal(number)
+                process.send_signal(number)  # as `timeout` does: its child, then the group
+                out, err = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, out), (128 + number, ""), err)
+                self.assertEqual(err, f"interleave: {words}\n")
+                self.assertEqual(os.listdir(temporary), [])
+                with open(note, encoding="utf-8") as file:
+                    started = file.read().split()
+                self.assertTrue(wait_for(lambda s=started: all(map(is_gone, s))), started)
+
     def test_a_run_that_hangs_is_ended_with_its_workers(self):
         with tempfile.TemporaryDirectory() as folder:
             note = os.path.join(folder, "worker")
@@ -180,13 +245,7 @@ class Process(unittest.TestCase):
             self.assertEqual(interleave.run(command, 1), "stopped after 1 s")
             with open(note, encoding="utf-8") as file:
                 worker = int(file.read())
-        try:
-            with open(f"/proc/{worker}/stat", encoding="utf-8") as file:
-                state = file.read().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            state = "gone"
-        self.assertIn(state, ("gone", "Z", "X"))
-
+        self.assertTrue(is_gone(worker))
 
     def test_a_crash_is_named(self):
         command = ["sh", "-c", "echo about to fall >&2; kill -SEGV $$"]
@@ -198,6 +257,47 @@ class Process(unittest.TestCase):
 
 
 class BadUsage(unittest.TestCase):
+    def test_a_python_without_torch_is_found_before_anything_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = {}
+            for name, line in (
+                ("bench", 'touch "$(dirname "$0")/ran"'),
+                ("python", "echo 'ModuleNotFoundError: no torch' >&2; exit 1"),
+            ):
+                programs[name] = os.path.join(folder, name)
+                with open(programs[name], "w", encoding="utf-8") as file:
+                    file.write(f"#!/bin/sh\n{line}\n")
+                os.chmod(programs[name], 0o755)
+            flags = [f"--{name}={path}" for name, path in programs.items()]
+            command = [sys.executable, os.path.join(SCRIPTS, "interleave.py"), *flags]
+            answer = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual((answer.returncode, answer.stdout), (2, ""))
+            self.assertEqual(len(answer.stderr.splitlines()), 1, answer.stderr)
+            self.assertIn("does not import torch", answer.stderr)
+            self.assertIn("ModuleNotFoundError: no torch", answer.stderr)
+            self.assertFalse(os.path.exists(os.path.join(folder, "ran")))
+            # Nor is a program overwritten by the result.
+            answer = subprocess.run(
+                [*command, f"--output={programs['bench']}"], capture_output=True, text=True
+            )
+            self.assertEqual(answer.returncode, 2)
+            self.assertIn("is read and would be lost", answer.stderr)
+
+    def test_bench_is_the_repositorys_wherever_one_stands(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scripts, build = (os.path.join(folder, "repository", n) for n in ("scripts", "build"))
+            shutil.copytree(SCRIPTS, scripts)
+            os.mkdir(build)
+            shutil.copy("/bin/true", os.path.join(build, "bench"))
+            answer = subprocess.run(
+                [sys.executable, os.path.join(scripts, "interleave.py"), "--python=false"],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+            )
+            self.assertEqual(answer.returncode, 2)
+            self.assertIn("does not import torch", answer.stderr)
+
     def test_one_line_and_status_2(self):
         here = f"--bench={sys.executable}"
         for flags, part in (

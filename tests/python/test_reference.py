@@ -4,9 +4,11 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -320,6 +322,34 @@ class EndToEnd(unittest.TestCase):
         row = result["benchmarks"][0]
         self.assertTrue(row["error_occurred"])
         self.assertIn("more than 1 value per channel", row["error_message"])
+
+    def test_a_signal_ends_it_with_its_workers(self):
+        for number, words in (
+            (signal.SIGTERM, "interrupted by SIGTERM, nothing written"),
+            (signal.SIGINT, "interrupted, nothing written"),
+        ):
+            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+                command = [sys.executable, os.path.join(SCRIPTS, "reference.py"), "--device=cpu"]
+                command += ["--rung=loader", "--workers=2", "--batch=2", "--image=32"]
+                command += ["--steps=1000000", f"--output={folder}/out.json"]
+                process = subprocess.Popen(
+                    command,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )
+                children = f"/proc/{process.pid}/task/{process.pid}/children"
+                workers = []
+                while len(workers) < 2 and process.poll() is None:
+                    time.sleep(0.05)
+                    with contextlib.suppress(OSError), open(children, encoding="utf-8") as file:
+                        workers = file.read().split()
+                process.send_signal(number)
+                _, err = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, err), (128 + number, f"reference: {words}\n"))
+                self.assertEqual(os.listdir(folder), [])
+                self.assertFalse([pid for pid in workers if os.path.exists(f"/proc/{pid}")])
 
     def test_cuda_without_a_gpu_is_one_line_and_status_2(self):
         import torch
