@@ -70,6 +70,13 @@ def cores():
     return len(os.sched_getaffinity(0))
 
 
+def bytes_text(value):
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value:.0f} B"
+
+
 def files_of(paths, ending=".json"):
     """The files that the paths stand for: a folder stands for those below it."""
     for path in paths:
@@ -103,7 +110,9 @@ def check_writable(path, inputs=()):
         raise UsageError(f"cannot write '{path}': no permission to write in '{folder}'")
     for read in files_of(inputs):
         if same_file(path, read):
-            raise UsageError(f"cannot write '{path}': it is '{read}', which is read and would be lost")
+            raise UsageError(
+                f"cannot write '{path}': it is '{read}', which is read and would be lost"
+            )
 
 
 def write_whole(path, content):
@@ -222,8 +231,8 @@ def script_name():
 
 def missing(error):
     """For a library that only scripts/look.sh brings: what to do, before there is a main."""
-    name = script_name()
-    complain(name, f"{' '.join(str(error).split())}: scripts/look.sh {name} … brings what is needed")
+    name, what = script_name(), " ".join(str(error).split())
+    complain(name, f"{what}: scripts/look.sh {name} … brings what is needed")
     sys.exit(2)
 
 

@@ -38,8 +38,15 @@ find_nsys() {
 # shellcheck disable=SC2001
 exactly() { printf '^%s$' "$(sed 's/[][\.*^$+?(){}|]/\\&/g' <<<"$1")"; }
 
+# Prints what stands at the top of this file.
+usage() { sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
+
 rows=()
 while (($#)) && [[ $1 != -- ]]; do
+  if [[ $1 == --help || $1 == -h ]]; then
+    usage
+    exit
+  fi
   [[ $1 != -* ]] || die "$1: rows come first, and flags of bench behind --"
   rows+=("$1")
   shift

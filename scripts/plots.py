@@ -70,6 +70,9 @@ TIMELINE_STEPS = 4
 TIMELINES = 8
 # Lanes of workers are alike: a plot shows a few of them, thinner than the others.
 WORKER_LANE, WORKER_LANES, THIN = "worker", 4, 0.5
+NO_TIME = "0 µs, drawn here: a log axis has no zero"
+# An efficiency beyond this is seen in the plot, and needs a word.
+OVER_ONE = 1.005
 # README shows plots 800 pixels wide; the PNG has twice as many.
 WIDTH, DPI = 8.0, 200
 STYLE = {
@@ -169,20 +172,13 @@ def below(shown, entries=None, columns=3):
         )
 
 
-def bytes_text(value, _=None):
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= size:
-            return f"{value / size:.4g} {unit}"
-    return f"{value:.0f} B"
-
-
 def bytes_axis(axes, sizes):
     axes.set_xscale("log", base=2)
     low, high = math.log2(min(sizes)), math.log2(max(sizes))
     step = 4 if high - low > 8 else 2
     ticks = numpy.arange(math.ceil(low / 2) * 2, high + 0.5, step)
     axes.xaxis.set_major_locator(ticker.FixedLocator([2**tick for tick in ticks]))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(bytes_text))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: common.bytes_text(value)))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_xlabel("size of a copy")
 
@@ -208,17 +204,25 @@ def whole_axis(axis, values):
     axis.set_minor_locator(ticker.NullLocator())
 
 
-def line(axes, shown, x, y, look, label, unit, **options):
+def line(axes, shown, x, y, look, label, unit, lowest=-math.inf, **options):
+    """What lies below `lowest` is drawn there; the tips say how much it is."""
     color, marker, dash = look
     order = numpy.argsort(list(x))
     x, y = numpy.asarray(x, float)[order], numpy.asarray(y, float)[order]
     (artist,) = axes.plot(
-        x, y, color=color, marker=marker, linestyle=dash, label=label, markersize=5, **options
+        x,
+        numpy.maximum(y, lowest),
+        color=color,
+        marker=marker,
+        linestyle=dash,
+        label=label,
+        markersize=5,
+        **options,
     )
     shown.tips.add(
         artist,
         *(
-            f"{label}: {b:.4g} {unit} at {bytes_text(a) if a > 4000 else f'{a:g}'}"
+            f"{label}: {b:.4g} {unit} at {common.bytes_text(a) if a > 4000 else f'{a:g}'}"
             for a, b in zip(x, y, strict=True)
         ),
     )
@@ -452,6 +456,9 @@ def copy_cost(scene):
     rows = rows.assign(
         memory=parts.str[0], mode=parts.str[1].fillna(""), stream=parts.str[2].fillna("")
     )
+    # Simulated, a call returns in no time, which a log axis has no place for.
+    times = rows[["return_us", "done_us"]].to_numpy()
+    lowest = times[times > 0].min() / 4 if (times > 0).any() else 1.0
     streams = list(dict.fromkeys(rows["stream"]))
     modes = list(dict.fromkeys(rows["mode"]))
     memories = list(dict.fromkeys(rows["memory"]))
@@ -478,6 +485,7 @@ def copy_cost(scene):
                     (color, marker, "-"),
                     f"{name}: the call returns",
                     "µs",
+                    lowest,
                     linewidth=1.4,
                 )
                 line(
@@ -488,9 +496,12 @@ def copy_cost(scene):
                     (color, marker, ":"),
                     f"{name}: the data is there",
                     "µs",
+                    lowest,
                     linewidth=1.4,
                     markerfacecolor="white",
                 )
+            if (times <= 0).any():
+                axes.axhline(lowest, color=GREY, linewidth=1, label=NO_TIME, zorder=1)
             axes.set_title(f"{mode}, the stream is {stream}")
             bytes_axis(axes, rows["arg_bytes"])
             axes.label_outer()
@@ -553,6 +564,12 @@ def overlap(scene):
     low = min(-0.08, rows["efficiency"].min() - 0.05)
     axes.set_ylim(low, max(1.12, rows["efficiency"].max() + 0.05))
     axes.set_xlabel("copy time : compute time")
+    if rows["efficiency"].max() > OVER_ONE:
+        axes.set_xlabel(
+            "copy time : compute time\n"
+            "Above 1: copy and compute alone are measured apart from both at once,\n"
+            "and a per cent of the longer one is several of the shorter one."
+        )
     axes.set_ylabel("efficiency")
     below(shown)
     return shown
@@ -608,7 +625,8 @@ def loaders(scene):
             "batches/s",
         )
     first = rows.sort_values("arg_workers").groupby("variant").first()
-    rate = (first["batches_per_s"] / first["arg_workers"]).max()
+    each = first["batches_per_s"] / first["arg_workers"]
+    rate, fastest = each.max(), each.idxmax()
     workers = numpy.array(sorted(set(rows["arg_workers"])))
     within = workers[workers <= (scene.runs[0].cores() or workers.max())]
     axes.plot(
@@ -617,7 +635,7 @@ def loaders(scene):
         color=BLACK,
         linestyle=(0, (6, 3)),
         linewidth=1,
-        label="ideal: as many times one worker",
+        label=f"ideal: W times one worker of {fastest.replace('_', ' ')}",
     )
     ceiling = scene.ceiling()
     low, high = rows["batches_per_s"].min(), rows["batches_per_s"].max()
@@ -891,7 +909,7 @@ def timeline(trace):
 
 # name, function of a Scene, what to say of it
 PLOTS = (
-    ("ladder", ladder, "Bars are medians; a rung cannot pass the tightest bound of its stages."),
+    ("ladder", ladder, "Bars are medians; no run passes its own tightest bound of a stage."),
     ("split", split, "The parts of a step's wall time, without a profiler."),
     ("bandwidth", bandwidth, "Filled: the host goes on; open: the host waits for the copy."),
     ("copy_cost", copy_cost, "Where both lines meet, the host waited for the data."),

@@ -16,6 +16,8 @@ that a row cannot show is taken from the row that does, and the text says so.
 import dataclasses
 import math
 
+import common
+
 # Names of rows and counters; a rung is the row's name without its family.
 FAMILY = "Pipeline/"
 CEILING = "Compute/resnet18"
@@ -58,6 +60,11 @@ class Prediction:
     stage: str
     borrowed: list  # (cost, row) taken from other rows
     costs: dict
+
+
+def at_least(share):
+    """A share as a bound: rounded down, since what is rounded up is not reached."""
+    return f"{math.floor(share * 1000 + 1e-6) / 1000:.1%}"
 
 
 def ms(value):
@@ -211,7 +218,8 @@ def next_remedy(scene, rung, entry):
     if gain > 1.01:
         words += f"({gain:.2f} times as many); {then} binds then."
     else:
-        words += f"({gain:.2f} times as many): nothing to gain, since {then} binds already."
+        words += f"({gain:.2f} times as many): by the model nothing to gain, since {then} binds "
+        words += "already."
     if prediction.borrowed:
         taken = {}
         for cost, name in prediction.borrowed:
@@ -223,9 +231,15 @@ def next_remedy(scene, rung, entry):
         )
     if math.isfinite(entry.next_measured):
         word = "Simulated" if scene.simulated else "Measured"
-        words += f" {word}: {entry.next_measured:.2f} steps/s"
-        off = abs(entry.next_measured / entry.next_steps_per_s - 1) > DISAGREE
-        words += ", so the costs moved from one row to the other." if off else "."
+        gained = entry.next_measured / entry.steps_per_s
+        words += f" {word}: {entry.next_measured:.2f} steps/s ({gained:.2f} times as many)"
+        beside = entry.next_measured / entry.next_steps_per_s - 1
+        if abs(beside) > DISAGREE:
+            words += ", so the costs moved from one row to the other."
+        elif abs(beside) > TIED:
+            words += f", {beside:+.0%} beside the model, which is right within {DISAGREE:.0%}."
+        else:
+            words += "."
     entry.next_text = words
 
 
@@ -260,7 +274,12 @@ def headline(scene, entries):
     best, first = tied[0], entries[0]
     ceiling = scene.ceiling()
     word = " (simulated)" if scene.simulated else ""
-    text = f"The best row is {best.name}: {best.steps_per_s:.2f} steps/s{word}"
+    fastest = max(entries, key=lambda entry: entry.steps_per_s)
+    text = f"The best row is {best.name}"
+    if f"{fastest.steps_per_s:.2f}" != f"{best.steps_per_s:.2f}":
+        text = f"The first row within {TIED:.0%} of the best, {fastest.name}"
+        text += f" ({fastest.steps_per_s:.2f}), is {best.name}"
+    text += f": {best.steps_per_s:.2f} steps/s{word}"
     if first.name != best.name:
         gain = best.steps_per_s / first.steps_per_s
         text += f", {gain:.2f} times {first.name} ({first.steps_per_s:.2f})"
@@ -380,32 +399,44 @@ def transfers(scene):
             slower = f"{ratio:.1f} times slower" if ratio > 1.1 else "as fast"
             text += f"; from pageable memory {best['pageable']['GBps']:.1f} GB/s, {slower}"
         yield NOTE, text + "."
-    waits = scene.family("Copy", "waits_for_stream")
+    waits = scene.family("Copy", "waits_for_stream", "arg_bytes")
     found = waits[waits["variant"] == "pageable/async/busy"]
     if len(found):
-        yield (
-            NOTE,
-            (
-                "An asynchronous copy from pageable memory waits for earlier work on its stream."
-                if found["waits_for_stream"].median() > 0.5
-                else "An asynchronous copy from pageable memory does not wait for earlier work."
-            ),
-        )
+        yield NOTE, f"An asynchronous copy from pageable memory {waiting(found)}."
+
+
+def waiting(rows):
+    """When such a copy waits for earlier work on its stream: that goes by its size."""
+    by_size = rows.groupby("arg_bytes")["waits_for_stream"].median().sort_index()
+    returns, waits = by_size[by_size == 0], by_size[by_size == 1]
+    if len(waits) == len(by_size):
+        return "waits for earlier work on its stream, whatever its size"
+    if len(returns) == len(by_size):
+        return "returns before earlier work on its stream is done, whatever its size"
+    if len(returns) + len(waits) == len(by_size) and returns.index.max() < waits.index.min():
+        most, least = map(common.bytes_text, (returns.index.max(), waits.index.min()))
+        return f"returns at once up to {most}, and waits for earlier work from {least} on"
+    shares = ", ".join(f"{share:.0%} at {common.bytes_text(at)}" for at, share in by_size.items())
+    return f"waits for earlier work on its stream in a share of the calls: {shares}"
 
 
 def overlapping(scene):
     rows = scene.family("Overlap", "efficiency", "arg_ratio")
     rows = rows[rows["variant"].str.endswith("two_streams") & (rows["arg_ratio"] <= 1)]
-    if "arg_chunks" in rows:
-        rows = rows[rows["arg_chunks"].isna()]
-    if len(rows):
-        yield (
-            NOTE,
-            (
-                f"With two streams a copy that is no longer than compute hides under it to "
-                f"{rows['efficiency'].min():.0%} or more."
-            ),
+    chunks = rows["arg_chunks"] if "arg_chunks" in rows else rows["efficiency"] * math.nan
+    whole, cut = rows[~(chunks > 1)], rows[chunks > 1]
+    told = []
+    if len(whole):
+        told.append(f"in one piece to {at_least(whole['efficiency'].min())} or more")
+    if len(cut):
+        least = cut.loc[cut["efficiency"].idxmin()]
+        told.append(
+            f"in chunks to {at_least(least['efficiency'])} or more "
+            f"(least in {least['arg_chunks']:.0f})"
         )
+    if told:
+        words = "With two streams a copy that is no longer than compute hides under it"
+        yield NOTE, f"{words}: {', '.join(told)}."
 
 
 def loading(scene):
@@ -429,9 +460,14 @@ def loading(scene):
 def staging(scene):
     rows = scene.family("Staging", "reuses_to_pay")
     if len(rows):
-        low, high = rows["reuses_to_pay"].min(), rows["reuses_to_pay"].max()
-        times = f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
-        yield NOTE, f"Page-locking a buffer has paid after {times} uses of it."
+        found = (rows["reuses_to_pay"].min(), rows["reuses_to_pay"].max())
+        # What pays within a use has paid when that one is done.
+        low, high = (max(1, math.ceil(round(value, 2))) for value in found)
+        times = f"{low} use{'s' * (low > 1)}" if low == high else f"{low} to {high} uses"
+        words = f"Page-locking a buffer has paid after {times} of it"
+        if low != high:
+            words += f", by how it is locked ({found[0]:.2g} to {found[1]:.2g} copies)"
+        yield NOTE, words + "."
 
 
 def sentences(scene):

@@ -185,6 +185,35 @@ class Drawing(unittest.TestCase):
             self.assertTrue(all(one.startswith(name) for one in ids))
             seen |= ids
 
+    def test_the_ideal_says_whose_worker(self):
+        texts = self.found["loaders", "Example GPU, 16 cores"][0]
+        self.assertIn("ideal: W times one worker of in cache", texts)
+
+    def test_no_time_at_all_is_drawn_and_said_to_be(self):
+        note = plots.NO_TIME
+        texts, picture, _ = self.found["copy_cost", "Example GPU, 16 cores"]
+        self.assertNotIn(note, texts)
+        file = example.result(True, families=[example.transfer_rows])
+        for row in file["benchmarks"]:
+            if row["name"].startswith("Copy/pinned/async"):
+                row["return_us"] = 0.0
+        found = {name: rest for (name, _), rest in drawn(file).items()}
+        texts, picture, problems = found["copy_cost"]
+        self.assertIn(note, texts)
+        self.assertEqual(problems, [])
+        self.assertIn("pinned: the call returns: 0 µs at 4 KiB", tips_of(picture))
+
+    def test_an_efficiency_above_one_is_explained(self):
+        texts = self.found["overlap", "Example GPU, 16 cores"][0]
+        self.assertFalse([text for text in texts if "Above 1" in text])
+        file = example.result(families=[example.overlap_rows])
+        for row in file["benchmarks"]:
+            if row["name"] == "Overlap/spin/two_streams/ratio:5":
+                row["efficiency"] = 1.07
+        ((texts, _, problems),) = drawn(file).values()
+        self.assertTrue([text for text in texts if "Above 1" in text])
+        self.assertEqual(problems, [])
+
     def test_unmeasured_shapes_are_said_to_be(self):
         self.assertIn("not measured", self.found["shapes", "Example GPU, 16 cores"][0])
 
@@ -291,7 +320,8 @@ class Files(unittest.TestCase):
 
     def test_a_file_that_is_read_is_not_written(self):
         with looking.folder_of(a=looking.loaded("simulated")) as folder:
-            read, link = os.path.join(folder, "ladder.svg"), os.path.join(folder, "out", "split.png")
+            read = os.path.join(folder, "ladder.svg")
+            link = os.path.join(folder, "out", "split.png")
             shutil.move(os.path.join(folder, "a.json"), read)
             os.mkdir(os.path.dirname(link))
             os.symlink(read, link)
@@ -380,6 +410,17 @@ class Usage(unittest.TestCase):
                     self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                     self.assertIn(f"scripts/look.sh {name}", done.stderr)
 
+    def test_an_interrupt_while_libraries_load_is_one_line(self):
+        with looking.folder_of() as folder:
+            with open(os.path.join(folder, "pandas.py"), "w", encoding="utf-8") as file:
+                file.write("raise KeyboardInterrupt")
+            path = {**os.environ, "PYTHONPATH": folder}
+            for name in ("report", "plots", "compare", "dashboard"):
+                done = script(name, "x.json", stdout=subprocess.PIPE, env=path)
+                # A shell says 130 of it.
+                ended = (done.returncode, done.stdout, done.stderr)
+                self.assertEqual(ended, (-signal.SIGINT, "", f"{name}: interrupted\n"))
+
     def test_an_interrupt_is_one_line(self):
         def interrupted(arguments):
             os.kill(os.getpid(), number)
@@ -396,9 +437,9 @@ class Usage(unittest.TestCase):
             self.assertEqual(signal.getsignal(number), before)
 
     def test_bytes(self):
-        self.assertEqual(plots.bytes_text(4096), "4 KiB")
-        self.assertEqual(plots.bytes_text(201326592), "192 MiB")
-        self.assertEqual(plots.bytes_text(100), "100 B")
+        self.assertEqual(common.bytes_text(4096), "4 KiB")
+        self.assertEqual(common.bytes_text(201326592), "192 MiB")
+        self.assertEqual(common.bytes_text(100), "100 B")
 
     def test_common_run(self):
         def wrong(arguments):

@@ -128,12 +128,71 @@ class Verdict(unittest.TestCase):
         for part in (
             "55.3 GB/s from pinned memory, 88%",
             "6.1 times slower",
-            "waits for earlier work",
+            "waits for earlier work on its stream, whatever its size",
             "libtorch from 16 on",
             "Page-locking a buffer has paid after 4 uses",
-            "hides under it to 96%",
+            "hides under it: in one piece to 95.9% or more",
+            "in chunks to 90.6% or more (least in 64)",
         ):
             self.assertIn(part, words)
+
+    def test_an_async_copy_waits_by_its_size(self):
+        file = example.result(families=[example.transfer_rows])
+        rows = [r for r in file["benchmarks"] if r["name"].startswith("Copy/pageable/async/busy/")]
+        most = "192 MiB"
+        for waits, words in (
+            (lambda size: 1.0, "waits for earlier work on its stream, whatever its size."),
+            (lambda size: 0.0, "returns before earlier work on its stream is done, whatever"),
+            (lambda size: float(size > 2**20), "returns at once up to 1 MiB, and waits for"),
+            (lambda size: float(size > 2**20), "from 4 MiB on."),
+            (lambda size: float(size < 2**20), "a share of the calls: 100% at 4 KiB"),
+            (lambda size: 0.25, f"25% at {most}"),
+        ):
+            for row in rows:
+                row["waits_for_stream"] = waits(int(row["name"].rpartition(":")[2]))
+            told = [text for _, text in said(file) if "asynchronous copy" in text]
+            self.assertEqual(len(told), 1)
+            self.assertIn(words, told[0])
+
+    def test_a_row_that_is_almost_the_best_is_not_called_the_best(self):
+        told = said(loops(direct={"steps_per_s": 16.6}, streams={"steps_per_s": 16.55}))[0][1]
+        self.assertIn("first row within 1% of the best, direct (16.60), is streams: 16.55", told)
+        self.assertIn("The best row is direct", said(loops())[0][1])
+
+    def test_page_locking_never_pays_after_no_use(self):
+        file = example.result(families=[example.staging_rows])
+        rows = [row for row in file["benchmarks"] if "reuses_to_pay" in row]
+        for values, words in (
+            ((4.13, 0.71, 0.35), "after 1 to 5 uses of it, by how it is locked (0.35 to 4.1 cop"),
+            ((0.35, 0.71, 0.9), "after 1 use of it"),
+            ((0.0, 0.0, 0.0), "after 1 use of it"),
+        ):
+            for row, value in zip(rows, values, strict=True):
+                row["reuses_to_pay"] = value
+            self.assertIn(words, " ".join(text for _, text in said(file)))
+
+    def test_a_row_never_passes_its_bound_by_medians_taken_apart(self):
+        """As of five rounds: medians of the rate, its bound and the share are of different ones."""
+        file = loops()
+        row = next(row for row in file["benchmarks"] if row["name"] == "Pipeline/streams")
+        others = [one for one in file["benchmarks"] if one is not row]
+        rates, bounds, shares = (14.9, 16.2, 16.7), (14.9, 15.9, 17.9), (1.0, 1.02, 0.93)
+        file["benchmarks"] = others + [
+            row
+            | {"steps_per_s": rate, "limit_steps_per_s": bound, "of_limit": share}
+            | {"repetition_index": number}
+            for number, (rate, bound, share) in enumerate(zip(rates, bounds, shares, strict=True))
+        ]
+        scene = scene_of(file)
+        value = {name: scene.value("Pipeline/streams", name) for name in
+                 ("steps_per_s", "limit_steps_per_s", "of_limit")}
+        self.assertEqual((value["steps_per_s"], value["of_limit"]), (16.2, 1.0))
+        self.assertAlmostEqual(value["limit_steps_per_s"], 16.2)
+
+    def test_what_was_measured_beyond_the_model_is_said_to_be(self):
+        words = " ".join(text for _, text in said(loops(pinned={"pin_ms": 64.0})))
+        self.assertIn("by the model nothing to gain", words)
+        self.assertRegex(words, r"Measured: 16\.39 steps/s \(1\.04 times as many\), \+\d% beside")
 
     def test_rows_unknown_to_the_ladder(self):
         file = loops()

@@ -87,8 +87,8 @@ class MakeProfile(unittest.TestCase):
     def test_says_in_one_line_what_is_no_result_file(self):
         published = ROOT / "results" / "l40s-g6e.2xlarge" / "published.json"
         rows = json.loads((RESULTS / "pipeline.json").read_text())  # without the ceiling
-        for text in ("[]", '{"context": {}, "benchmarks": []}', '{"context": [], "benchmarks": []}', "{", "[" * 100_000, "null",
-                     published.read_text(), json.dumps(rows)):
+        for text in ("[]", '{"context": {}, "benchmarks": []}', '{"context": [], "benchmarks": []}',
+                     "{", "[" * 100_000, "null", published.read_text(), json.dumps(rows)):
             with self.subTest(text[:40]):
                 self.given.write_text(text)
                 run_of = run(self.given, "-o", self.out)

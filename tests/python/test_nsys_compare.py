@@ -286,6 +286,13 @@ class Script(unittest.TestCase):
         self.refused("rows come first", "--device=cpu", ROW)
         self.refused("is not there", ROW, BENCH="/none/bench")
 
+    def test_help(self):
+        for flag in ("--help", "-h"):
+            done = self.call(flag, BENCH="/none/bench")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("scripts/nsys.sh ROW", done.stdout)
+            self.assertNotIn("set -euo", done.stdout)
+
     def test_without_nsys_it_says_where_to_get_it(self):
         self.refused("NSYS=/none/nsys is no program", ROW, BENCH="/bin/true", NSYS="/none/nsys")
 
