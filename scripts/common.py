@@ -77,8 +77,8 @@ def bytes_text(value):
     return f"{value:.0f} B"
 
 
-def files_of(paths, ending=".json"):
-    """The files that the paths stand for: a folder stands for those below it."""
+def files_of(paths):
+    """The files that the paths stand for: a folder stands for the JSON files below it."""
     for path in paths:
         if not os.path.isdir(path):
             yield path
@@ -87,7 +87,7 @@ def files_of(paths, ending=".json"):
             os.path.join(folder, name)
             for folder, _, names in os.walk(path)
             for name in names
-            if name.endswith(ending)
+            if name.endswith(".json")
         )
 
 

@@ -983,9 +983,11 @@ def main(arguments):
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="made if missing")
     options = parser.parse_args(arguments)
     # Which plots there will be is not known yet, so that no picture there may be a file to read.
-    folder = [options.output] if os.path.isdir(options.output) else []
-    for picture in common.files_of(folder, (".svg", ".png")):
-        common.check_writable(picture, options.results)
+    inputs = [*options.results, *published_file()]
+    for name in os.listdir(options.output) if os.path.isdir(options.output) else ():
+        picture = os.path.join(options.output, name)
+        if name.endswith((".svg", ".png")) and os.path.isfile(picture):
+            common.check_writable(picture, inputs)
     read, setups = with_published(options.results)
     try:
         os.makedirs(options.output, exist_ok=True)

@@ -10,6 +10,7 @@ import unittest
 import example
 import looking
 import common
+import make_profile
 import results
 
 
@@ -377,6 +378,21 @@ class Traces(unittest.TestCase):
             self.assertEqual({e[2] for e in lanes["device: compute stream"]}, {"compute"})
             self.assertTrue(any("training loop" in name for name in lanes))
         self.assertEqual(len(results.good(read_.rows)), 2)
+
+    @unittest.skipUnless(os.environ.get("FEEDRATE_BENCH"), "no bench to ask: FEEDRATE_BENCH")
+    def test_bench_takes_the_normalisation_of_a_measured_profile(self):
+        measured = os.path.join(looking.ROOT, "results", "h200-16c", "suite.json")
+        with looking.folder_of() as folder:
+            profile, written = (os.path.join(folder, name) for name in ("p.json", "r.json"))
+            self.assertEqual(looking.call(make_profile.main, measured, "-o", profile)[0], 0)
+            command = [os.environ["FEEDRATE_BENCH"], f"--device=sim:{profile}", "--workers=4"]
+            command += ["--benchmark_filter=Pipeline/direct", f"--benchmark_out={written}"]
+            subprocess.run(command, check=True, capture_output=True, timeout=120)
+            rows = {row["name"]: row for row in common.read_json(written)["benchmarks"]}
+            cost = common.read_json(profile)["normalize"]["ms"]
+        longer = rows["Pipeline/direct_u8"]["step_ms"] - rows["Pipeline/direct"]["step_ms"]
+        # The check of bytes is shorter by less than a tenth of a millisecond.
+        self.assertAlmostEqual(longer, cost, delta=0.1)
 
     def test_malformed(self):
         cases = {
