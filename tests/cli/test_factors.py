@@ -178,7 +178,8 @@ class Factorial(FamilyCase):
 
 
 class Guard(FamilyCase):
-    ALL_STEPS = 10 + 20 + 1
+    STEPS = 20
+    ALL_STEPS = 10 + STEPS + 1
     # Those whose memory is used again: by the batch after the next, or one later if the next one is
     # fetched before the step is launched.
     BAD = {"two_streams": ALL_STEPS - 2, "prefetcher": ALL_STEPS - 3}
@@ -200,7 +201,7 @@ class Guard(FamilyCase):
             none = guard == "none"
             self.assertEqual(row["bad_batches"], self.BAD[schedule] if none else 0, name)
             self.assertEqual("negative control" in row["label"], none, name)
-            self.assertEqual(row["iterations"], 40)
+            self.assertEqual(row["iterations"], self.STEPS)
             blocks = row["peak_device_GB"] * 1e9 / BATCH_BYTES
             if guard == "record":
                 self.assertGreater(blocks, self.BLOCKS[schedule])
