@@ -291,6 +291,9 @@ std::vector<std::string> normalised(int argc, const char* const* argv) {
   std::vector<std::string> args;
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i];
+    if (arg == "-h") {
+      arg = "--help";
+    }
     if (arg.starts_with("--")) {
       const auto name_end =
           arg.begin() + static_cast<std::ptrdiff_t>(std::min(arg.find('='), arg.size()));

@@ -32,7 +32,7 @@ struct Variant {
   int most_workers = 4096;
 };
 
-std::vector<Variant> variants() {
+std::vector<Variant> variants(const RowContext& context) {
   constexpr auto threads = LoaderKind::kThreads, processes = LoaderKind::kProcesses,
                  libtorch = LoaderKind::kLibtorch;
   constexpr auto pinned = HostMemory::kPinned;
@@ -50,7 +50,8 @@ std::vector<Variant> variants() {
       {"libtorch",                  {.loader = libtorch}},
       // One sample at a time, whatever the workers: two show it, and many take minutes.
       {"libtorch_shared_generator", {.loader = libtorch}, {.shared_generator = true}, 2},
-      {"libtorch_intra_op",         {.loader = libtorch}, {.one_intra_op_thread = false}},
+      // Each worker's intra-op threads are too many from two workers on.
+      {"libtorch_intra_op",         {.loader = libtorch}, {.one_intra_op_thread = false}, std::max(2, context.cores)},
   };
   // clang-format on
 }
@@ -216,8 +217,8 @@ std::string name_of_row(const std::string& variant, int workers) {
 
 std::vector<BenchRow> loader_rows(const RowContext& context) {
   // Whole rounds of W batches, at least two and some ten batches: a second or so on cores that make
-  // one in 0.3 s. Before them two rounds; the queue has no head start, since batches are taken as
-  // they come.
+  // one in 0.3 s. Before them as many, or one where workers share cores and a round is long; the
+  // queue has no head start, since batches are taken as they come.
   constexpr int kFewestBatches = 6;
   constexpr int kFewestRounds = 2;
   constexpr int kWarmRounds = 2;
@@ -236,7 +237,7 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
                     const Spec& spec) { return run_in_cache(session, spec, workers, *rates); },
          .arguments = {{"variant", kInCache}, {"workers", std::to_string(workers)}}});
   }
-  for (const Variant& variant : variants()) {
+  for (const Variant& variant : variants(context)) {
     const bool in_line = variant.spec.loader == LoaderKind::kInline;
     for (const int workers : in_line ? std::set{0} : worker_counts(context)) {
       if (workers > variant.most_workers) {
@@ -256,7 +257,7 @@ std::vector<BenchRow> loader_rows(const RowContext& context) {
         row.arguments.emplace_back("workers", std::to_string(workers));
       }
       row.spec.step = StepKind::kNull;
-      row.spec.warmup = kWarmRounds * lanes;
+      row.spec.warmup = (lanes > context.cores ? 1 : kWarmRounds) * lanes;
       row.spec.steps = rounds * lanes;
       rows.push_back(std::move(row));
     }

@@ -31,7 +31,7 @@ class Names(Case):
             name(variant, w)
             for variant in VARIANTS
             for w in counts
-            if "shared" not in variant or w <= 2
+            if w <= {"libtorch_shared_generator": 2, "libtorch_intra_op": CORES}.get(variant, w)
         ]
         self.assertEqual(names, expected)
 

@@ -274,6 +274,7 @@ class Help(Case):
     def test_help_names_every_flag_choice_and_counter(self):
         done = bench("--help")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(bench("-h").stdout, done.stdout)
         result = self.run_to_file(SIM, "--benchmark_filter=Pipeline/pinned")
         counters = rows_of(result)["Pipeline/pinned"]
         stock = {
