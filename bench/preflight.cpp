@@ -8,6 +8,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -121,14 +122,15 @@ const BenchRow& greediest(const std::vector<BenchRow>& rows, const Amount& amoun
   });
 }
 
-// Sockets of the workers, batches on their way, and what any program has open.
-std::size_t descriptors_of(const Spec& spec) {
-  constexpr std::size_t kOthers = 64;
-  if (spec.loader != LoaderKind::kProcesses) {
-    return kOthers;
-  }
-  const auto workers = static_cast<std::size_t>(spec.worker_count());
-  return kOthers + workers * (1 + static_cast<std::size_t>(spec.prefetch));
+// Sockets of the workers. A batch's descriptor is closed as soon as it is mapped.
+std::size_t sockets_of(const Spec& spec) {
+  return spec.loader == LoaderKind::kProcesses ? static_cast<std::size_t>(spec.worker_count()) : 0;
+}
+
+std::size_t open_descriptors() {
+  std::error_code error;
+  const std::filesystem::directory_iterator open("/proc/self/fd", error);
+  return error ? 0 : static_cast<std::size_t>(std::distance(begin(open), end(open)));
 }
 
 }  // namespace
@@ -139,6 +141,7 @@ Limits read_limits() {
           .shared_bytes = shared_memory_free(),
           .quota_cores = quota_cores(),
           .descriptors = soft_limit(RLIMIT_NOFILE),
+          .open_descriptors = open_descriptors(),
           .cores = usable_cores(),
           .cpu_nodes = nodes_of_process()};
 }
@@ -186,10 +189,12 @@ std::vector<std::string> preflight_warnings(const Limits& limits, const DeviceIn
                        " workers, which will be throttled: --workers=" +
                        fixed(std::max(1.0, *limits.quota_cores), 0) + " fits");
   }
-  const BenchRow& opener = greediest(rows, descriptors_of);
-  if (limits.descriptors && descriptors_of(opener.spec) > *limits.descriptors) {
-    warnings.push_back("descriptors: " + opener.name + " opens up to " +
-                       std::to_string(descriptors_of(opener.spec)) + ", " +
+  constexpr std::size_t kForAMoment = 8;  // the result file, what the kernel says
+  const BenchRow& opener = greediest(rows, sockets_of);
+  const std::size_t opened =
+      std::max(limits.open_descriptors, sockets_of(opener.spec)) + kForAMoment;
+  if (limits.descriptors && opened > *limits.descriptors) {
+    warnings.push_back("descriptors: " + opener.name + " opens " + std::to_string(opened) + ", " +
                        std::to_string(*limits.descriptors) + " are allowed: raise ulimit -n");
   }
   if (device.link_width > 0 && device.link_width < device.link_width_most) {

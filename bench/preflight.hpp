@@ -23,6 +23,7 @@ struct Limits {
   std::optional<std::size_t> shared_bytes;    // free in /dev/shm; nothing: there is none
   std::optional<double> quota_cores;          // CPU time of the container, in cores
   std::optional<std::size_t> descriptors;     // that this process may open; nothing: no limit
+  std::size_t open_descriptors = 0;           // now, of them the sockets of workers that are there
   int cores = 1;                              // that this process may run on
   std::vector<int> cpu_nodes;                 // NUMA nodes of those cores
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -70,9 +71,24 @@ TEST(Preflight, NamesTheRowThatAQuotaThrottles) {
 
 TEST(Preflight, SaysWhenDescriptorsWillRunOut) {
   Limits limits = kPlenty;
-  limits.descriptors = 64;
+  limits.open_descriptors = 30;
+  limits.descriptors = 38;
+  EXPECT_THAT(preflight_warnings(limits, kGpu, rows()), IsEmpty());
+  limits.descriptors = 37;
   EXPECT_THAT(preflight_warnings(limits, kGpu, rows()),
-              ElementsAre(AllOf(StartsWith("descriptors: Pipeline/workers"), HasSubstr("ulimit"))));
+              ElementsAre(AllOf(StartsWith("descriptors: Pipeline/workers opens 38"),
+                                HasSubstr("37 are allowed"), HasSubstr("ulimit"))));
+  limits.open_descriptors = 4;  // the workers could not be started
+  limits.descriptors = 15;
+  EXPECT_THAT(preflight_warnings(limits, kGpu, rows()),
+              ElementsAre(HasSubstr("Pipeline/workers opens 16")));
+}
+
+TEST(Preflight, CountsWhatIsOpen) {
+  const std::size_t before = read_limits().open_descriptors;
+  EXPECT_GE(before, 3u);
+  const std::ifstream one_more("/proc/self/status");
+  EXPECT_EQ(read_limits().open_descriptors, before + 1);
 }
 
 TEST(Preflight, SaysWhenTheLinkHasFewerLanesThanItCould) {
