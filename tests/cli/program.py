@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,13 @@ def bench(*args, env=None, **more):
         env=environment(**(env or {})),
         **more,
     )
+
+
+def default_signals():
+    """For a child that is to be interrupted: nohup and shells ignore signals for what they start,
+    the tests perhaps, and what is ignored stays so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def strict_json(text):

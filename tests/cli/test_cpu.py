@@ -93,7 +93,7 @@ class Factors(Case):
 class Running:
     """The program while it runs, with a terminal for its stderr."""
 
-    def __init__(self, case, *args, **more):
+    def __init__(self, case, *args, preexec_fn=program.default_signals):
         self.terminal, child_end = pty.openpty()
         case.addCleanup(os.close, self.terminal)
         self.process = subprocess.Popen(
@@ -103,7 +103,7 @@ class Running:
             stderr=child_end,
             text=True,
             env=program.environment(),
-            **more,
+            preexec_fn=preexec_fn,
         )
         os.close(child_end)
         case.addCleanup(self.process.stdout.close)

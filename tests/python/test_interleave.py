@@ -205,6 +205,12 @@ def wait_for(condition):
     return False
 
 
+def default_signals():
+    """Whatever started the tests may ignore them, and what is ignored stays so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Process(unittest.TestCase):
     def test_a_signal_ends_the_run_with_all_that_it_started(self):
         for number, words in (
@@ -226,6 +232,7 @@ class Process(unittest.TestCase):
                     stderr=subprocess.PIPE,
                     text=True,
                     env={**os.environ, "NOTE": note, "TMPDIR": temporary},
+                    preexec_fn=default_signals,
                 )
                 self.assertTrue(wait_for(lambda note=note: os.path.exists(note)))
                 process.send_signal(number)

@@ -281,6 +281,12 @@ class BadUsage(unittest.TestCase):
 
 
 @unittest.skipUnless(HAS_TORCH, "needs torch and torchvision")
+def default_signals():
+    """Whatever started the tests may ignore them, and what is ignored stays so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class EndToEnd(unittest.TestCase):
     def test_every_rung_runs_on_the_cpu_and_its_file_is_sound(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -338,6 +344,7 @@ class EndToEnd(unittest.TestCase):
                     stderr=subprocess.PIPE,
                     text=True,
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    preexec_fn=default_signals,
                 )
                 children = f"/proc/{process.pid}/task/{process.pid}/children"
                 workers = []
