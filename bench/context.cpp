@@ -10,6 +10,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "host_memory.hpp"
 #include "randn_rate.hpp"
 #include "text.hpp"
 
@@ -45,12 +46,7 @@ std::string numa_nodes() {
 }
 
 std::string memory_GB() {
-  const std::string text = proc_value("/proc/meminfo", "MemTotal");
-  std::istringstream stream(text);
-  double kib = 0;
-  stream.imbue(std::locale::classic());
-  stream >> kib;
-  return fixed(kib * 1024 * 1e-9, 1);
+  return fixed(static_cast<double>(bytes_in("/proc/meminfo", "MemTotal:").value_or(0)) * 1e-9, 1);
 }
 
 std::string kernel() {

@@ -276,9 +276,8 @@ struct Section {
 
 std::vector<Section> sections() {
   return {{"Where to run, and what a profiler sees", own_flags()},
-          {"What a row is, in the order of the flow: each flag sets one member of the rows that do "
-           "not\n"
-           "fix it by their name",
+          {"What a row is, in the order of the flow: each flag sets one member of the rows "
+           "that do not\nfix it by their name",
            spec_flags()},
           {"Google Benchmark's", google_flags()}};
 }

@@ -206,16 +206,12 @@ std::unique_ptr<Trace> make_trace(const Options& options) {
 
 // A row that makes no sense is skipped; if that is all that was asked for, the flags are wrong.
 void check_makes_sense(const Options& options, const std::vector<BenchRow>& rows) {
-  std::string reasons;
-  for (const auto& row : rows) {
-    const auto reason = invalid(row.spec);
-    if (!reason) {
-      return;
-    }
-    reasons = row.name + ": " + *reason;  // flags make the same mistake in all of them
+  if (std::all_of(rows.begin(), rows.end(),
+                  [](const BenchRow& row) { return invalid(row.spec).has_value(); })) {
+    const BenchRow& one = rows.front();  // flags make the same mistake in all of them
+    throw UsageError("no row of --benchmark_filter=" + options.filter +
+                     " makes sense with these flags. " + one.name + ": " + *invalid(one.spec));
   }
-  throw UsageError("no row of --benchmark_filter=" + options.filter +
-                   " makes sense with these flags. " + reasons);
 }
 
 // Steps are what both are of.
@@ -475,10 +471,11 @@ class Program {
     }
   }
 
-  // Also called by the watcher of an interrupt, while rows run. False: could not be written.
   // How the run came to its end: kEnded by somebody else's exit().
   enum class Finish { kWhole, kInterrupted, kEnded };
 
+  // Also called by the watcher of an interrupt and at exit, while rows run. False: could not be
+  // written.
   bool write(Finish finish) {
     const bool interrupted = finish != Finish::kWhole;
     add_context({{"feedrate.interrupted", interrupted ? "true" : "false"}});
@@ -648,11 +645,6 @@ int bench(int argc, char** argv) {
   return program.run();
 }
 
-}  // namespace
-}  // namespace feedrate
-
-namespace {
-
 // A standard descriptor that is closed would be the number of the next file or socket, and what is
 // printed would go there. One that cannot be used in its direction says so instead.
 void occupy_standard_descriptors() {
@@ -664,9 +656,10 @@ void occupy_standard_descriptors() {
 }
 
 }  // namespace
+}  // namespace feedrate
 
 int main(int argc, char** argv) {
-  occupy_standard_descriptors();
+  feedrate::occupy_standard_descriptors();
   // What cannot be written is an error where it is written, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

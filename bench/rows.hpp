@@ -92,8 +92,7 @@ inline Spec replayed(const RowContext& context) {
           .copy = CopyMode::kAsync};
 }
 // What makes it one: for the `own` of its rows, which add to it.
-inline std::vector<std::string_view> replayed_members(
-    const std::vector<std::string_view>& more = {}) {
+inline std::vector<std::string_view> replayed_members(const std::vector<std::string_view>& more) {
   std::vector<std::string_view> members{"dataset", "loader",  "memory",
                                         "buffers", "pinning", "copy"};
   members.insert(members.end(), more.begin(), more.end());

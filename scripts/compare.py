@@ -261,9 +261,9 @@ def failures(entries, lost, new, above):
                 yield f"{entry['row']}: {entry['new']:.4g} bad batches, none before"
         if not entry["headline"] or entry["verdict"] != WORSE or entry["row"] == NULL_ROW:
             continue
-        least, most = (f"{share:.1%}" for share in worsening(entry))
-        by = least if least == most else f"{least} to {most}"
-        if worsening(entry)[0] > above:
+        shares = worsening(entry)
+        if shares[0] > above:
+            by = " to ".join(dict.fromkeys(f"{share:.1%}" for share in shares))
             yield (
                 f"{entry['row']}: {entry['counter']} got worse by {by}, {above:.1%} is allowed"
             )

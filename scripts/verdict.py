@@ -269,12 +269,12 @@ GOOD, BAD, NOTE = "good", "bad", "note"
 def headline(scene, entries):
     if not entries:
         return
-    most = max(entry.steps_per_s for entry in entries)
-    tied = [entry for entry in entries if entry.steps_per_s >= (1 - TIED) * most]
+    fastest = max(entries, key=lambda entry: entry.steps_per_s)
+    least = (1 - TIED) * fastest.steps_per_s
+    tied = [entry for entry in entries if entry.steps_per_s >= least]
     best, first = tied[0], entries[0]
     ceiling = scene.ceiling()
     word = " (simulated)" if scene.simulated else ""
-    fastest = max(entries, key=lambda entry: entry.steps_per_s)
     text = f"The best row is {best.name}"
     if f"{fastest.steps_per_s:.2f}" != f"{best.steps_per_s:.2f}":
         text = f"The first row within {TIED:.0%} of the best, {fastest.name}"

@@ -10,7 +10,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -274,12 +273,12 @@ TEST_F(Staging, RingOfPageableMemoryIsThereFromTheStart) {
 
 TEST(Touch, OverwritesEveryPart) {
   std::vector<std::vector<std::byte>> memory;
-  std::vector<std::span<std::byte>> parts;
+  std::vector<Buffer> buffers;
   for (std::size_t bytes = 1; bytes <= 100; ++bytes) {
     memory.emplace_back(bytes, std::byte{7});
-    parts.emplace_back(memory.back());
+    buffers.emplace_back(memory.back().data(), bytes, nullptr);
   }
-  touch(parts);
+  touch(buffers);
   for (const auto& part : memory) {
     EXPECT_THAT(part, testing::Each(std::byte{0}));
   }

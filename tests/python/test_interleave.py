@@ -15,6 +15,7 @@ SCRIPTS = os.path.join(ROOT, "scripts")
 sys.path.insert(0, SCRIPTS)
 
 import interleave  # noqa: E402
+from children import default_signals  # noqa: E402
 
 # Stands for a bench that hangs: notes itself and its worker.
 HANGING = """#!/bin/sh
@@ -203,12 +204,6 @@ def wait_for(condition):
             return True
         time.sleep(0.05)
     return False
-
-
-def default_signals():
-    """Whatever started the tests may ignore them, and what is ignored stays so."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Process(unittest.TestCase):

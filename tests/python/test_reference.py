@@ -16,6 +16,7 @@ SCRIPTS = os.path.join(ROOT, "scripts")
 sys.path.insert(0, SCRIPTS)
 
 import check_result  # noqa: E402
+from children import default_signals  # noqa: E402
 import common  # noqa: E402
 import reference  # noqa: E402
 
@@ -281,12 +282,6 @@ class BadUsage(unittest.TestCase):
 
 
 @unittest.skipUnless(HAS_TORCH, "needs torch and torchvision")
-def default_signals():
-    """Whatever started the tests may ignore them, and what is ignored stays so."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
 class EndToEnd(unittest.TestCase):
     def test_every_rung_runs_on_the_cpu_and_its_file_is_sound(self):
         with tempfile.TemporaryDirectory() as folder:
