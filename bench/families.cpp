@@ -74,6 +74,7 @@ const std::vector<Family>& families() {
        {{"ms", "", 10, 3},
         {"GB/s", "GBps", 9, 2},
         {"best", "best_GBps", 9, 2},
+        {"cached", "cached_GBps", 9, 2},
         {"other", "other_GBps", 9, 2},
         {"of alone", "of_alone", 9, 3},
         {"spread", "spread", 9, 4}}},

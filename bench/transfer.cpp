@@ -45,14 +45,22 @@ void require_size(const DeviceInfo& device, std::size_t bytes) {
   }
 }
 
+namespace {
+
+// 0 if the system does not say.
+std::size_t last_level_cache_bytes() {
+  return static_cast<std::size_t>(std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L));
+}
+
+}  // namespace
+
 std::size_t footprint_bytes(const DeviceInfo& device, std::size_t copy_bytes) {
   constexpr std::size_t kUsual = std::size_t{1} << 30;
   constexpr std::size_t kMost = std::size_t{2} << 30;
   if (device.type == DeviceType::kCpu) {
     return 2 * kMostCpuBytes;
   }
-  const auto cache = static_cast<std::size_t>(std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L));
-  return std::max(copy_bytes, std::clamp(2 * cache, kUsual, kMost));
+  return std::max(copy_bytes, std::clamp(2 * last_level_cache_bytes(), kUsual, kMost));
 }
 
 Sampling sampling(Session& session, const Spec& spec) {
@@ -262,11 +270,43 @@ std::vector<BenchRow> transfer_rows(const RowContext& context, Direction directi
 struct DuplexMemory {
   CopyMemory h2d;
   CopyMemory d2h;
+  std::optional<TransferMemory> cached_h2d;
+  std::optional<TransferMemory> cached_d2h;
 };
 struct DuplexParts {
   TransferMemory& h2d;
   TransferMemory& d2h;
 };
+
+// A copy's size so that what both directions go round in, two copies to the device and one back,
+// stays in the last-level cache. 0: that would be too small for a copy to come near the link's
+// rate.
+std::size_t cached_copy_bytes() {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const std::size_t bytes = std::min(last_level_cache_bytes() / 4 / kMiB, std::size_t{32}) * kMiB;
+  return bytes < 8 * kMiB ? 0 : bytes;
+}
+
+// The rate of the direction `timed` while the other one copies, both to and from the last-level
+// cache: what the link gives where the host's memory holds up neither. Nothing where that cannot be
+// told.
+std::optional<double> cached_GBps(Session& session, Direction timed) {
+  Device& device = session.device();
+  const std::size_t bytes = cached_copy_bytes();
+  if (device.info().simulated || bytes == 0) {  // a profile knows no cache
+    return std::nullopt;
+  }
+  auto& memory = session.kept<DuplexMemory>();
+  if (!memory.cached_h2d) {
+    memory.cached_h2d.emplace(device, HostMemory::kPinned, 2 * bytes);
+    memory.cached_d2h.emplace(device, HostMemory::kPinned, 2 * bytes);
+  }
+  const bool h2d = timed == Direction::kH2d;
+  const auto samples = measure_while_other(device, h2d ? *memory.cached_h2d : *memory.cached_d2h,
+                                           h2d ? *memory.cached_d2h : *memory.cached_h2d, timed,
+                                           bytes, {.warmup = 4, .samples = 64});
+  return GBps(static_cast<double>(bytes), median(samples.timed_s));
+}
 
 DuplexParts duplex_parts(Session& session, const Spec& spec, std::size_t bytes) {
   Device& device = session.device();
@@ -296,6 +336,7 @@ Report run_while_other(Session& session, const Spec& spec, Direction timed, std:
   TransferMemory& memory = h2d ? both.h2d : both.d2h;
   TransferMemory& other = h2d ? both.d2h : both.h2d;
   const double alone = alone_GBps(device, memory, timed, bytes);
+  const std::optional<double> cached = cached_GBps(session, timed);
   const auto samples =
       measure_while_other(device, memory, other, timed, bytes, sampling(session, spec));
   const double link_GBps = device.info().link_GBps;
@@ -307,10 +348,14 @@ Report run_while_other(Session& session, const Spec& spec, Direction timed, std:
     report.counters.push_back(
         {"other_GBps", GBps(static_cast<double>(bytes), median(samples.other_s))});
   }
-  // With both directions busy the host's memory is, too: what else runs on the host shows here.
+  // With both directions busy the host's memory is, too: what else uses it shows in these two.
   report.counters.push_back(
       {"best_GBps", GBps(static_cast<double>(bytes),
                          *std::min_element(samples.timed_s.begin(), samples.timed_s.end()))});
+  if (cached) {
+    check_link(*cached, link_GBps);
+    report.counters.push_back({"cached_GBps", *cached});
+  }
   report.counters.push_back({"of_alone", rate / alone});
   report.counters.push_back({"spread", spread(samples.timed_s)});
   report.label = "clock: events";

@@ -171,6 +171,7 @@ class Factors(Case):
             self.assertAlmostEqual(row["of_alone"], 1, places=6)
             if "while" in name:
                 self.assertAlmostEqual(row["other_GBps"] / row["GBps"], 1, places=6)
+                self.assertNotIn("cached_GBps", row)  # a profile knows no cache
 
     def test_async_copies_of_pageable_memory_wait_for_the_stream(self):
         rows, _ = self.run_family("Copy/(pageable|pinned)")
