@@ -9,7 +9,6 @@ set(core_tests
   tests/dataset_test.cpp
   tests/loader_test.cpp
   tests/worker_pool_test.cpp
-  tests/host_memory_test.cpp
   tests/staging_test.cpp
   tests/device_test.cpp
   tests/device_sim_test.cpp

@@ -15,6 +15,7 @@
 
 #include "feedrate/device.hpp"
 #include "feedrate/error.hpp"
+#include "host_memory.hpp"
 #include "recording_device.hpp"
 
 namespace feedrate {
@@ -268,6 +269,20 @@ TEST_F(Staging, RingOfPageableMemoryIsThereFromTheStart) {
     ASSERT_EQ(mincore(lease.memory().data(), lease.memory().size(), resident.data()), 0);
     EXPECT_THAT(resident, testing::Each(1)) << slot;
   }
+}
+
+TEST(Touch, OverwritesEveryPart) {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<Buffer> buffers;
+  for (std::size_t bytes = 1; bytes <= 100; ++bytes) {
+    memory.emplace_back(bytes, std::byte{7});
+    buffers.emplace_back(memory.back().data(), bytes, nullptr);
+  }
+  touch(buffers);
+  for (const auto& part : memory) {
+    EXPECT_THAT(part, testing::Each(std::byte{0}));
+  }
+  touch({});
 }
 
 TEST_F(Staging, FreshMemoryIsUnmappedByWhoeverGivesItBack) {
