@@ -287,9 +287,9 @@ std::size_t cached_copy_bytes() {
   return bytes < 8 * kMiB ? 0 : bytes;
 }
 
-// The rate of the direction `timed` while the other one copies, both to and from the last-level
-// cache: what the link gives where the host's memory holds up neither. Nothing where that cannot be
-// told.
+// The rate of the direction `timed` while the other one copies, with buffers that stay in the
+// last-level cache. Where a CPU serves its devices from there (Intel's DDIO) that is what the link
+// gives when the host's memory holds up neither. Nothing where that cannot be told.
 std::optional<double> cached_GBps(Session& session, Direction timed) {
   Device& device = session.device();
   const std::size_t bytes = cached_copy_bytes();

@@ -37,7 +37,7 @@ COUNTERS = {
     "GBps": (MORE, "bytes over time, 1e9 bytes"),
     "other_GBps": (MORE, "the other direction's rate meanwhile"),
     "best_GBps": (MORE, "the fastest copy's rate"),
-    "cached_GBps": (MORE, "the same to and from the CPU's last-level cache: the link's own rate"),
+    "cached_GBps": (MORE, "the same with buffers that fit the CPU's last-level cache"),
     "copy_us": (LESS, "median time of one copy"),
     "min_us": (LESS, "shortest copy"),
     "of_link": (MORE, "share of the link's rate"),
