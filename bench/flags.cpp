@@ -360,6 +360,8 @@ Options parse_flags(int argc, const char* const* argv) {
   std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
   try {
     app.parse(std::move(args));
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw UsageError(std::string(error.what()) + "; --help says what it takes");
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }

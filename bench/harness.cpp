@@ -7,6 +7,7 @@
 #include "context.hpp"
 #include "feedrate/error.hpp"
 #include "loader_libtorch.hpp"
+#include "text.hpp"
 
 namespace feedrate {
 namespace {
@@ -20,9 +21,6 @@ std::unique_ptr<Step> make_step(StepKind kind, const DeviceInfo& device) {
   }
   return make_resnet18_step(device);
 }
-
-// Libraries put a trace of calls behind their message.
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
@@ -162,10 +160,10 @@ void Session::run(const BenchRow& row, benchmark::State& state) {
       parts_.results.leave_out_failures(row.name);
       state.SkipWithError(error.what());
     } catch (const Unsupported& error) {
-      parts_.results.skip(row.name, first_line(error.what()));
+      parts_.results.skip(row.name, words_of(error));
       state.SkipWithError(error.what());
     } catch (const std::exception& error) {
-      const std::string message = first_line(error.what());
+      const std::string message = words_of(error);
       failed_.emplace(row.name, message);
       state.SkipWithError(message.c_str());
     }

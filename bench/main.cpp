@@ -583,6 +583,18 @@ class Program {
       throw UsageError(twice->string() +
                        ": two of --benchmark_out, --timeline and --torch_profile name it");
     }
+    constexpr std::string_view kSim = "sim:";
+    if (!options_.device.starts_with(kSim)) {
+      return;
+    }
+    const std::filesystem::path profile = options_.device.substr(kSim.size());
+    for (const auto& path : paths) {
+      std::error_code none;  // a built-in profile is no file
+      if (std::filesystem::equivalent(path, profile, none)) {
+        throw UsageError(path.string() + ": cannot be written: --device=" + options_.device +
+                         " reads it, and it would be lost");
+      }
+    }
   }
 
   int argc_;
@@ -669,7 +681,7 @@ int main(int argc, char** argv) {
     feedrate::say(error.what());
     return feedrate::kWrongUsage;
   } catch (const std::exception& error) {
-    feedrate::say(error.what());
+    feedrate::say(feedrate::words_of(error));
     return feedrate::kFailed;
   }
 }

@@ -189,12 +189,12 @@ std::vector<std::string> preflight_warnings(const Limits& limits, const DeviceIn
                        " workers, which will be throttled: --workers=" +
                        fixed(std::max(1.0, *limits.quota_cores), 0) + " fits");
   }
-  constexpr std::size_t kForAMoment = 8;  // the result file, what the kernel says
+  constexpr std::size_t kForAMoment = 2;  // a worker's end of its socket, what the kernel says
   const BenchRow& opener = greediest(rows, sockets_of);
   const std::size_t opened =
       std::max(limits.open_descriptors, sockets_of(opener.spec)) + kForAMoment;
   if (limits.descriptors && opened > *limits.descriptors) {
-    warnings.push_back("descriptors: " + opener.name + " opens " + std::to_string(opened) + ", " +
+    warnings.push_back("descriptors: " + opener.name + " needs " + std::to_string(opened) + ", " +
                        std::to_string(*limits.descriptors) + " are allowed: raise ulimit -n");
   }
   if (device.link_width > 0 && device.link_width < device.link_width_most) {

@@ -11,6 +11,7 @@
 
 #include "feedrate/error.hpp"
 #include "feedrate/time.hpp"
+#include "text.hpp"
 
 namespace feedrate {
 
@@ -54,7 +55,7 @@ double randn_GBps(const DatasetTable& datasets, int threads) {
     end = 1;  // long ago: lets go of those that wait
     join();
     throw Error("thread " + std::to_string(pool.size() + 1) + " of " + std::to_string(threads) +
-                " could not be started: " + error.what());
+                ": " + words_of(error));
   }
   while (ready < threads) {
     std::this_thread::yield();

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace feedrate {
@@ -30,6 +32,17 @@ inline std::string first_line_of(const std::filesystem::path& path) {
   return line;
 }
 
+// What an exception says in a line: libraries put a trace of calls behind their message, and the
+// standard's does not say what could not be had.
+inline std::string words_of(const std::exception& error) {
+  const std::string text = error.what();
+  const auto* const refused = dynamic_cast<const std::system_error*>(&error);
+  if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again) {
+    return "no thread could be started: " + text + ": raise ulimit -u";
+  }
+  return text.substr(0, text.find('\n'));
+}
+
 // "inline, threads or processes".
 inline std::string either(const std::vector<std::string_view>& names) {
   std::string text;
@@ -45,8 +58,9 @@ inline std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
+// In a column: what is as wide as that, or wider, still stands apart from what is before it.
 inline std::string right(const std::string& text, std::size_t width) {
-  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+  return (text.size() < width ? std::string(width - text.size(), ' ') : " ") + text;
 }
 
 }  // namespace feedrate

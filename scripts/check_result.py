@@ -278,12 +278,14 @@ def main(arguments):
         "--expect", action="append", default=[], metavar="NAME", help="the row must be there"
     )
     options = parser.parse_args(arguments)
-    bad = False
+    bad = unread = False
     for path in options.files:
+        problems = []
         try:
             problems = list(check_result(common.read_json(path), options.expect))
         except OSError as error:
-            problems = [f"cannot be read: {error.strerror}"]
+            common.complain("check_result", f"{path} cannot be read: {error.strerror}")
+            unread = True
         except (ValueError, RecursionError) as error:
             problems = [f"not strict JSON: {error}"]
         except TypeError as error:
@@ -291,7 +293,7 @@ def main(arguments):
         for problem in problems:
             print(f"{path}: {problem}")
         bad = bad or bool(problems)
-    return 1 if bad else 0
+    return 2 if unread else 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -101,9 +101,16 @@ def same_file(one, other):
 
 def check_writable(path, inputs=()):
     """To be called before anything is done. `inputs` are the files and folders that are read."""
-    folder = os.path.dirname(os.path.abspath(path))
+    file = os.path.realpath(path)  # a link stays, as in bench
+    folder = os.path.dirname(file)
     if os.path.isdir(path) or not os.path.basename(path):
         raise UsageError(f"cannot write '{path}': it is a folder, a file name is needed")
+    if os.path.islink(path) and not os.path.exists(path):
+        raise UsageError(f"cannot write '{path}': it is a link to nothing")
+    if os.path.exists(file) and not os.path.isfile(file):
+        raise UsageError(f"cannot write '{path}': it is no regular file")
+    if os.path.exists(file) and not os.access(file, os.W_OK):
+        raise UsageError(f"cannot write '{path}': no permission to write it")
     if not os.path.isdir(folder):
         raise UsageError(f"cannot write '{path}': there is no folder '{folder}'")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -116,12 +123,15 @@ def check_writable(path, inputs=()):
 
 
 def write_whole(path, content):
-    """Writes beside and renames: a reader sees the old file or the new one, whole."""
+    """Writes beside and renames: a reader sees the old file or the new one, whole. A link is
+    followed. check_writable() has seen to it that nothing but a file is replaced."""
     data = content.encode() if isinstance(content, str) else content
-    folder = os.path.dirname(os.path.abspath(path))
+    file_path = os.path.realpath(path)
     beside = None
     try:
-        handle, beside = tempfile.mkstemp(dir=folder, prefix=os.path.basename(path) + ".")
+        handle, beside = tempfile.mkstemp(
+            dir=os.path.dirname(file_path), prefix=os.path.basename(file_path) + "."
+        )
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -129,7 +139,7 @@ def write_whole(path, content):
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(beside, 0o666 & ~mask)
-        os.replace(beside, path)
+        os.replace(beside, file_path)
     except BaseException as error:
         if beside:
             with contextlib.suppress(OSError):

@@ -13,8 +13,9 @@ Measured figures need at least 4 repetitions on each side, since with fewer no
 such test can reach 5 %; simulated ones are exact.
 
 Exit status: 0; 1 with --fail-above if a headline counter got worse by more than that (the whole
-interval lies beyond), if a batch is bad that was not, or if a row that had figures fails, is
-skipped or is not there; 2 for wrong usage; 3 if something could not be written.
+interval lies beyond), if it has too few repetitions to tell, if a batch is bad that was not, or if
+a row that had figures fails, is skipped or is not there; 2 for wrong usage; 3 if something could
+not be written.
 """
 
 import math
@@ -255,6 +256,17 @@ def failures(entries, lost, new, above):
     """Lines about what --fail-above does not let pass."""
     controls = set(new[new["negative_control"]]["row"])
     yield from lost
+    unjudged = [
+        entry["row"]
+        for entry in entries
+        if entry["headline"] and entry["verdict"] == UNTOLD and not entry["enough"]
+        and entry["row"] != NULL_ROW
+    ]
+    if unjudged:
+        yield (
+            f"{len(unjudged)} rows cannot be judged, {unjudged[0]} for one: fewer than 4 "
+            "repetitions, run both with --benchmark_repetitions=5"
+        )
     for entry in entries:
         if entry["counter"] == "bad_batches" and entry["row"] not in controls:
             if entry["base"] == 0 and entry["new"] > 0:
@@ -313,7 +325,10 @@ def plain(value):
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
-FAIL_ABOVE = "exit status 1 if a row got worse by more, e.g. 5%%, or has no figures any more"
+FAIL_ABOVE = (
+    "exit status 1 if a row got worse by more, e.g. 5%%, has no figures any more, or has too few "
+    "repetitions to tell"
+)
 
 
 def parse(arguments):

@@ -28,13 +28,15 @@ def entries(read):
         middle = float(values.median())
         row = own.iloc[0]
         words = [setup] if several else ["simulated"] if row["simulated"] else []
-        yield {
+        entry = {
             "name": f"{name} ({', '.join(words)})" if words else name,
             "unit": UNIT,
             "value": middle,
-            "range": f"± {max(values.max() - middle, middle - values.min()):.4g}",
             "extra": f"{setup}\nrepetitions: {len(values)}\n{row['label']}".strip(),
         }
+        if len(values) > 1:  # one says nothing about how far it is to the next
+            entry["range"] = f"± {max(values.max() - middle, middle - values.min()):.4g}"
+        yield entry
 
 
 def main(arguments):

@@ -131,7 +131,7 @@ def run_round(number, options):
             problems += [f"round {number + 1}: {problem}" for problem in found]
             say(
                 f"round {number + 1} of {options.rounds}: {program} {', '.join(rungs)}: "
-                f"{took_s:.0f} s{'' if not found else ', FAILED'}"
+                f"{took_s:.0f} s{f', FAILED: {found[0]}' if found else ''}"
             )
     return {"round": number + 1, "order": list(order), "runs": runs}, problems
 

@@ -51,7 +51,9 @@ measure() { # NAME FILTER [FLAG…]
     return
   fi
   tell "$file …"
-  "$BENCH" "--benchmark_filter=$2" "--benchmark_out=$file" "${@:3}" || result=$?
+  # Whoever ends this script, which then cannot end its child, ends it as well.
+  setpriv --pdeathsig TERM "$BENCH" "--benchmark_filter=$2" "--benchmark_out=$file" "${@:3}" ||
+    result=$?
   ((result < 2)) || exit "$result"
   ((result == 0)) || status=1
 }

@@ -68,7 +68,8 @@ for row in "${rows[@]}"; do
   rm -f "$base".{nsys-rep,sqlite,json,timeline.json,log}
   say "$row under nsys …"
   # --capture-range-end=stop: else nsys ends the program with the range, and no row is written.
-  if ! "$nsys" profile --capture-range=cudaProfilerApi --capture-range-end=stop \
+  # Whoever ends this script, which then cannot end its child, ends it as well.
+  if ! setpriv --pdeathsig TERM "$nsys" profile --capture-range=cudaProfilerApi --capture-range-end=stop \
     --trace=cuda,nvtx,osrt --force-overwrite=true --output="$base" \
     "$bench" "$@" --benchmark_filter="$(exactly "$row")" --capture \
     --benchmark_out="$base.json" --timeline="$base.timeline.json" >"$base.log" 2>&1; then

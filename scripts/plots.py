@@ -909,7 +909,7 @@ def timeline(trace):
 
 # name, function of a Scene, what to say of it
 PLOTS = (
-    ("ladder", ladder, "Bars are medians; no run passes its own tightest bound of a stage."),
+    ("ladder", ladder, "Bars are medians; a queue that is full at first lifts a bar past a bound."),
     ("split", split, "The parts of a step's wall time, without a profiler."),
     ("bandwidth", bandwidth, "Filled: the host goes on; open: the host waits for the copy."),
     ("copy_cost", copy_cost, "Where both lines meet, the host waited for the data."),
@@ -1007,7 +1007,8 @@ def main(arguments):
             while stem in taken:
                 stem += "-2"
             path = os.path.join(options.output, stem)
-            common.check_writable(path + ".svg")
+            for end in (".svg", ".png"):
+                common.check_writable(path + end)
             common.write_whole(path + ".svg", '<?xml version="1.0"?>\n' + svg.text_of(shown, stem))
             png = io.BytesIO()
             shown.savefig(png, format="png", dpi=DPI, metadata={"Software": None})

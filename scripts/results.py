@@ -514,6 +514,17 @@ def name_setups(runs):
                 run.setup = ", ".join([base, *own])
 
 
+# What our other scripts make from results, and may lie beside them: its keys.
+MADE_FROM_RESULTS = {
+    "a profile": {"make", "compute", "source"},
+    "the effects of a factorial": {"effects", "interactions"},
+}
+
+
+def made_from_results(value):
+    return next((what for what, keys in MADE_FROM_RESULTS.items() if keys <= value.keys()), None)
+
+
 def parse_file(path, named, found):
     """Adds what a file holds to found: (runs with their lines, traces, notes)."""
     runs, traces, notes = found
@@ -521,6 +532,8 @@ def parse_file(path, named, found):
     bare = isinstance(value, list) and any(isinstance(e, dict) and "ph" in e for e in value)
     if bare or (isinstance(value, dict) and "traceEvents" in value):
         traces += parse_trace(path, value)
+    elif isinstance(value, dict) and (what := made_from_results(value)):
+        notes.append(f"{path}: {what}, not a result: left out")
     elif isinstance(value, dict) and "rounds" in value:
         if not isinstance(value["rounds"], list):
             fail(path, "'rounds' is no list")
@@ -549,8 +562,6 @@ def parse_file(path, named, found):
             notes.append(f"{path}: {context['feedrate.warning']}")
         if not lines:
             notes.append(f"{path}: no rows")
-    elif isinstance(value, dict) and {"make", "compute", "source"} <= value.keys():
-        notes.append(f"{path}: a profile, not a result: left out")
     elif named:
         what = "it has neither 'benchmarks' nor 'rounds' nor 'traceEvents'"
         what = "a list without events" if isinstance(value, list) else what

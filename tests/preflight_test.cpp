@@ -72,16 +72,16 @@ TEST(Preflight, NamesTheRowThatAQuotaThrottles) {
 TEST(Preflight, SaysWhenDescriptorsWillRunOut) {
   Limits limits = kPlenty;
   limits.open_descriptors = 30;
-  limits.descriptors = 38;
+  limits.descriptors = 32;
   EXPECT_THAT(preflight_warnings(limits, kGpu, rows()), IsEmpty());
-  limits.descriptors = 37;
+  limits.descriptors = 31;
   EXPECT_THAT(preflight_warnings(limits, kGpu, rows()),
-              ElementsAre(AllOf(StartsWith("descriptors: Pipeline/workers opens 38"),
-                                HasSubstr("37 are allowed"), HasSubstr("ulimit"))));
+              ElementsAre(AllOf(StartsWith("descriptors: Pipeline/workers needs 32"),
+                                HasSubstr("31 are allowed"), HasSubstr("ulimit"))));
   limits.open_descriptors = 4;  // the workers could not be started
-  limits.descriptors = 15;
+  limits.descriptors = 9;
   EXPECT_THAT(preflight_warnings(limits, kGpu, rows()),
-              ElementsAre(HasSubstr("Pipeline/workers opens 16")));
+              ElementsAre(HasSubstr("Pipeline/workers needs 10")));
 }
 
 TEST(Preflight, CountsWhatIsOpen) {

@@ -62,7 +62,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // Makes sure that `count` workers are there and alive, replacing dead ones; starts no more once
-  // `stop` is raised. Throws LoaderError.
+  // `stop` is raised. Throws LoaderError; those that it had started are ended then.
   void ensure(int count, const std::atomic<bool>* stop = nullptr);
   // Process ids of the workers, for tests and messages.
   std::vector<int> pids() const;

@@ -4,7 +4,7 @@ import json
 import os
 import unittest
 
-from program import Case, bench
+from program import SOURCE, Case, bench
 
 PROFILE = {
     "name": "mine",
@@ -33,12 +33,12 @@ PROFILE = {
 
 
 class BadInput(Case):
-    def assert_refused(self, *args, says, out=True):
+    def assert_refused(self, *args, says, out=True, **more):
         self.out.write_text("an older result")
         before = self.out.stat()
         if out:
             args += (f"--benchmark_out={self.out}",)
-        done = bench(*args)
+        done = bench(*args, **more)
         self.assertEqual(done.returncode, 2, done)
         self.assertEqual(done.stdout, "")
         self.assertRegex(done.stderr, r"\Abench: [^\n]+\n\Z")
@@ -190,6 +190,35 @@ class BadInput(Case):
                 self.assert_refused("--device=sim", f"--benchmark_out={path}", says=says, out=False)
         self.assert_folder_untouched(dangling.name)
         self.assertFalse(os.path.isfile("/dev/null"))
+
+    def test_two_outputs_of_one_name(self):
+        for other in ("same.json", "./same.json", str(self.folder / "same.json")):
+            with self.subTest(other=other):
+                self.assert_refused(
+                    "--device=sim",
+                    "--benchmark_out=same.json",
+                    f"--timeline={other}",
+                    says=["same.json", "two of --benchmark_out"],
+                    out=False,
+                    cwd=self.folder,
+                )
+        self.assert_folder_untouched()
+
+    def test_a_profile_that_is_read_is_not_overwritten(self):
+        profile = self.folder / "mine.json"
+        text = (SOURCE / "results/h200-16c/profile.json").read_text()
+        profile.write_text(text)
+        link = self.folder / "link.json"
+        link.symlink_to(profile)
+        for flag, path in (("benchmark_out", profile), ("timeline", profile), ("timeline", link)):
+            with self.subTest(flag=flag, path=path):
+                self.assert_refused(
+                    f"--device=sim:{profile}",
+                    f"--{flag}={path}",
+                    says=["mine.json: cannot be written", "reads it"],
+                    out=False,
+                )
+        self.assertEqual(profile.read_text(), text)
 
 
 if __name__ == "__main__":

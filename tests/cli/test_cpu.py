@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -246,6 +247,24 @@ class Descriptors(Case):
                 rows = rows_of(strict_json(self.out.read_text()))
                 self.assertEqual(list(rows), ["Pipeline/workers"])
                 self.out.unlink()
+
+
+    def test_rows_without_processes_run_where_those_with_them_lack_descriptors(self):
+        done = program.bench(
+            *CPU,
+            "--benchmark_filter=Pipeline/(null|workers|direct)$",
+            "--steps=3",
+            "--workers=80",
+            f"--benchmark_out={self.out}",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("Too many open files: raise ulimit -n", done.stderr)
+        result = strict_json(self.out.read_text())
+        failed = {row["name"]: row.get("error_occurred", False) for row in result["benchmarks"]}
+        self.assertEqual(
+            failed, {"Pipeline/null": False, "Pipeline/workers": True, "Pipeline/direct": False}
+        )
 
 
 class Workers(Case):

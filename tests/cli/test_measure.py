@@ -87,7 +87,8 @@ class Measure(Case):
                 self.assertIn(says, done.stderr)
                 self.assertFalse(self.results.exists() and self.files())
 
-    def test_interrupt_ends_it_all(self):
+    def start(self):
+        """Until its first row has run."""
         running = subprocess.Popen(
             [SCRIPT, self.results, *CPU, "--steps=300"],
             stdin=subprocess.DEVNULL,
@@ -103,9 +104,22 @@ class Measure(Case):
         for line in running.stdout:
             if line.startswith("Pipeline/null"):
                 break
+        return running
+
+    def test_interrupt_ends_it_all(self):
+        running = self.start()
         os.killpg(running.pid, signal.SIGINT)
         running.communicate(timeout=program.TIMEOUT_S)
         self.assertEqual(running.returncode, 130)
+        self.assertEqual(self.files(), ["ladder.json"])
+        self.assertEqual(self.result("ladder")["context"]["feedrate.interrupted"], "true")
+
+    def test_termination_leaves_no_child(self):
+        running = self.start()
+        os.kill(running.pid, signal.SIGTERM)
+        # The output ends when the last process that has it has ended.
+        running.communicate(timeout=program.TIMEOUT_S)
+        self.assertEqual(running.returncode, -signal.SIGTERM)
         self.assertEqual(self.files(), ["ladder.json"])
         self.assertEqual(self.result("ladder")["context"]["feedrate.interrupted"], "true")
 

@@ -298,9 +298,21 @@ class Refusals(unittest.TestCase):
     def test_recorded_files_compare_with_themselves(self):
         for name in ("bench", "simulated", "skipped", "google_benchmark"):
             path = looking.data(name)
-            status, out, err = looking.call(compare.main, path, path, "--fail-above", "1%")
+            status, out, err = looking.call(compare.main, path, path)
             self.assertEqual(status, 0, (name, out, err))
             self.assertIn("0 better, 0 worse", out)
+
+    def test_a_gate_that_cannot_judge_does_not_pass(self):
+        once = example.result(families=LADDER, repetitions=1)
+        half = copy.deepcopy(once)
+        for row in half["benchmarks"]:
+            row["steps_per_s"] /= 2
+        self.assertEqual(run(once, half)[0], 0)
+        status, out, _ = run(once, half, "--fail-above", "5%")
+        self.assertEqual(status, 1)
+        failed = [line for line in out.splitlines() if line.startswith("FAILED")]
+        self.assertEqual(len(failed), 1, out)
+        self.assertRegex(failed[0], r"\d+ rows cannot be judged, Pipeline/baseline for one: .*=5$")
 
 
 class Counters(unittest.TestCase):

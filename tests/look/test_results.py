@@ -10,6 +10,7 @@ import unittest
 import example
 import looking
 import common
+import effects
 import make_profile
 import results
 
@@ -393,6 +394,18 @@ class Traces(unittest.TestCase):
         longer = rows["Pipeline/direct_u8"]["step_ms"] - rows["Pipeline/direct"]["step_ms"]
         # The check of bytes is shorter by less than a tenth of a millisecond.
         self.assertAlmostEqual(longer, cost, delta=0.1)
+
+    def test_what_is_made_from_results_may_lie_beside_them(self):
+        factors = os.path.join(looking.ROOT, "results", "h200-16c", "factorial.json")
+        suite = os.path.join(looking.ROOT, "results", "h200-16c", "suite.json")
+        with looking.folder_of(r=common.read_json(factors)) as folder:
+            alone = len(results.read([folder]).rows)
+            made = (os.path.join(folder, name) for name in ("effects.json", "profile.json"))
+            self.assertEqual(looking.call(effects.main, factors, "--json", next(made))[0], 0)
+            self.assertEqual(looking.call(make_profile.main, suite, "-o", next(made))[0], 0)
+            read_ = results.read([folder])
+        self.assertEqual(len(read_.rows), alone)
+        self.assertEqual(sum("not a result: left out" in note for note in read_.notes), 2)
 
     def test_malformed(self):
         cases = {

@@ -295,10 +295,11 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(answer.returncode, 1)
         self.assertIn("1.json: the file is no object", answer.stdout)
 
-    def test_a_file_that_is_not_there_is_a_problem(self):
-        answer = self.run_on(flags=["/nowhere/result.json"])
-        self.assertEqual(answer.returncode, 1)
-        self.assertIn("cannot be read", answer.stdout)
+    def test_a_file_that_is_not_there_is_wrong_usage_and_the_others_are_checked(self):
+        answer = self.run_on("[]", flags=["/nowhere/result.json"])
+        self.assertEqual(answer.returncode, 2)
+        self.assertIn("cannot be read", answer.stderr)
+        self.assertIn("the file is no object", answer.stdout)
 
     def test_wrong_usage_is_one_line_and_status_2(self):
         for flags in ([], ["--bogus", "x"], ["x", "--expect"]):

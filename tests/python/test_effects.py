@@ -169,6 +169,33 @@ class Effects(unittest.TestCase):
             self.assertEqual(self.given.read_text(), text)
             self.assertTrue(link.is_symlink())
 
+    def test_what_is_no_file_is_not_replaced(self):
+        pipe, nothing = (self.out.with_name(name) for name in ("pipe", "nothing"))
+        os.mkfifo(pipe)
+        nothing.symlink_to(self.out.with_name("gone"))
+        for output, says in ((pipe, "no regular file"), (nothing, "a link to nothing")):
+            done = self.run_on(json.dumps(synthetic()), "--json", output)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), output)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(says, done.stderr)
+        self.assertTrue(pipe.is_fifo() and nothing.is_symlink())
+
+    def test_a_link_is_followed_and_stays(self):
+        self.out.write_text("older")
+        link = self.out.with_name("link.json")
+        link.symlink_to(self.out.name)
+        done = self.run_on(json.dumps(synthetic()), "--json", link)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(link.is_symlink())
+        self.assertIn("effects", json.loads(self.out.read_text()))
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write any file")
+    def test_a_file_that_may_not_be_written_is_not_replaced(self):
+        self.out.write_text("older")
+        self.out.chmod(0o444)
+        done = self.run_on(json.dumps(synthetic()), "--json", self.out)
+        self.assertEqual((done.returncode, self.out.read_text()), (2, "older"))
+
     def test_what_does_not_fit_is_one_line_and_the_older_file_stays(self):
         self.given.write_text(json.dumps(synthetic()))
         self.out.write_text("older")
