@@ -583,14 +583,10 @@ class Program {
       throw UsageError(twice->string() +
                        ": two of --benchmark_out, --timeline and --torch_profile name it");
     }
-    constexpr std::string_view kSim = "sim:";
-    if (!options_.device.starts_with(kSim)) {
-      return;
-    }
-    const std::filesystem::path profile = options_.device.substr(kSim.size());
+    const std::filesystem::path read = device_ == nullptr ? "" : device_->info().profile;
     for (const auto& path : paths) {
-      std::error_code none;  // a built-in profile is no file
-      if (std::filesystem::equivalent(path, profile, none)) {
+      std::error_code none;  // what is not there is not read
+      if (std::filesystem::equivalent(path, read, none)) {
         throw UsageError(path.string() + ": cannot be written: --device=" + options_.device +
                          " reads it, and it would be lost");
       }

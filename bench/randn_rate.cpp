@@ -11,7 +11,6 @@
 
 #include "feedrate/error.hpp"
 #include "feedrate/time.hpp"
-#include "text.hpp"
 
 namespace feedrate {
 
@@ -55,7 +54,7 @@ double randn_GBps(const DatasetTable& datasets, int threads) {
     end = 1;  // long ago: lets go of those that wait
     join();
     throw Error("thread " + std::to_string(pool.size() + 1) + " of " + std::to_string(threads) +
-                ": " + words_of(error));
+                " could not be started: " + refusal(error.code().value()));
   }
   while (ready < threads) {
     std::this_thread::yield();

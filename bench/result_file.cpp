@@ -252,9 +252,12 @@ ResultFile::ResultFile(const std::filesystem::path& path, const std::string& fla
   if (path.empty()) {
     throw refuse("it has no name");
   }
-  // A link is followed, so that the link stays. Absolute, since of a name that does not exist yet
-  // nothing else is made comparable.
-  path_ = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  // Absolute: a relative name of a file that is not there yet would stay relative, and could not be
+  // compared. A link is followed, so that the link stays.
+  path_ = std::filesystem::absolute(path, error);
+  if (!error) {
+    path_ = std::filesystem::weakly_canonical(path_, error);
+  }
   if (error) {
     throw refuse(error.message());
   }

@@ -12,6 +12,8 @@
 #include <system_error>
 #include <vector>
 
+#include "feedrate/error.hpp"
+
 namespace feedrate {
 
 // "6.44": that many digits behind the point. What rounds to nothing has no sign.
@@ -35,11 +37,11 @@ inline std::string first_line_of(const std::filesystem::path& path) {
 // What an exception says in a line: libraries put a trace of calls behind their message, and the
 // standard's does not say what could not be had.
 inline std::string words_of(const std::exception& error) {
-  const std::string text = error.what();
   const auto* const refused = dynamic_cast<const std::system_error*>(&error);
   if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again) {
-    return "no thread could be started: " + text + ": raise ulimit -u";
+    return "no thread could be started: " + refusal(refused->code().value());
   }
+  const std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }
 

@@ -256,12 +256,8 @@ def failures(entries, lost, new, above):
     """Lines about what --fail-above does not let pass."""
     controls = set(new[new["negative_control"]]["row"])
     yield from lost
-    unjudged = [
-        entry["row"]
-        for entry in entries
-        if entry["headline"] and entry["verdict"] == UNTOLD and not entry["enough"]
-        and entry["row"] != NULL_ROW
-    ]
+    judged = [entry for entry in entries if entry["headline"] and entry["row"] != NULL_ROW]
+    unjudged = [e["row"] for e in judged if e["verdict"] == UNTOLD and not e["enough"]]
     if unjudged:
         yield (
             f"{len(unjudged)} rows cannot be judged, {unjudged[0]} for one: fewer than 4 "
@@ -271,10 +267,9 @@ def failures(entries, lost, new, above):
         if entry["counter"] == "bad_batches" and entry["row"] not in controls:
             if entry["base"] == 0 and entry["new"] > 0:
                 yield f"{entry['row']}: {entry['new']:.4g} bad batches, none before"
-        if not entry["headline"] or entry["verdict"] != WORSE or entry["row"] == NULL_ROW:
-            continue
+    for entry in judged:
         shares = worsening(entry)
-        if shares[0] > above:
+        if entry["verdict"] == WORSE and shares[0] > above:
             by = " to ".join(dict.fromkeys(f"{share:.1%}" for share in shares))
             yield (
                 f"{entry['row']}: {entry['counter']} got worse by {by}, {above:.1%} is allowed"

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -142,7 +143,8 @@ struct DeviceInfo {
   double link_GBps = 0;    // pcie_GBps() of the link as it is now; 0: unknown, or no link
   int link_width = 0;      // lanes in use; 0: unknown, or no link
   int link_width_most = 0;
-  int numa_node = -1;  // that the device is attached to; -1: unknown, or only one
+  int numa_node = -1;             // that the device is attached to; -1: unknown, or only one
+  std::filesystem::path profile;  // the file that a simulated device's costs are from, if any
   // Further context for the result file: GPU, driver, link, profile and its source, …
   std::vector<std::pair<std::string, std::string>> context;
 };

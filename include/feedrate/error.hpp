@@ -47,4 +47,7 @@ struct Interrupted : Error {
   Interrupted() : Error("interrupted") {}
 };
 
+// What the kernel says with that errno, and what would help.
+std::string refusal(int error);
+
 }  // namespace feedrate

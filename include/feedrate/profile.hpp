@@ -50,6 +50,7 @@ struct Profile {
   std::string name;
   std::string source;  // where the figures come from, one line
   std::string gpu;
+  std::filesystem::path file;  // that it was read from; empty: built in
   BatchShape shape;
   int cores = 1;                // V: workers beyond it share
   double device_memory_GB = 0;  // 1e9 bytes

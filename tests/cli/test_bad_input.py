@@ -220,6 +220,14 @@ class BadInput(Case):
                 )
         self.assertEqual(profile.read_text(), text)
 
+    def test_a_file_with_the_name_of_a_built_in_profile_is_any_file(self):
+        file = self.folder / "l40s"
+        file.write_text("older")
+        row = "--benchmark_filter=Pipeline/null"
+        done = bench("--device=sim:l40s", row, "--benchmark_out=l40s", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("benchmarks", json.loads(file.read_text()))
+
 
 if __name__ == "__main__":
     unittest.main()

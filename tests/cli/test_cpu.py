@@ -248,7 +248,6 @@ class Descriptors(Case):
                 self.assertEqual(list(rows), ["Pipeline/workers"])
                 self.out.unlink()
 
-
     def test_rows_without_processes_run_where_those_with_them_lack_descriptors(self):
         done = program.bench(
             *CPU,
